@@ -84,8 +84,7 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
     times = factors(context.shape[2:], gradient.shape[2:], scales)
     if not times or prod(times) > REPEATED:
         return None
-    return total(context, gradient, dict.fromkeys(
-        within(context, times, times), TRUE))
+    return total(context, gradient, within(context, times, times))
 
 
 def by_axis(rank: int, widths: Sequence[int]

@@ -11,7 +11,7 @@ so there the operator runs. Inductor's are the lowerings of
 torch/_inductor/lowering.py.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from itertools import product as product_of
 from math import ceil, inf, prod
@@ -49,26 +49,27 @@ def pays(context: LoweringContext, size: Pair, step: Pair,
 
 def within(context: LoweringContext, size: Pair, step: Pair,
            margin: Pair = (0, 0, 0), apart: Pair = (1, 1, 1)
-           ) -> list[Point]:
-    """The points of the elements in a result's window, row by row."""
+           ) -> dict[Point, Expression]:
+    """The elements in a result's window, row by row: each is."""
     outer, inner = context.point[:-len(size)], context.point[-len(size):]
     corner = [i * n - m for i, n, m in zip(inner, step, margin)]
-    return [(*outer, *(i + k * n for i, k, n in zip(corner, steps, apart)))
-            for steps in product_of(*map(range, size))]
+    return {(*outer, *(i + k * n for i, k, n in zip(corner, steps, apart))):
+            TRUE for steps in product_of(*map(range, size))}
 
 
 def around(context: LoweringContext, size: Pair, step: Pair, margin: Pair
-           ) -> Iterator[tuple[Point, Expression]]:
+           ) -> dict[Point, Expression]:
     """The windows that an element may lie in, the first in memory first,
     and whether it does; not whether there is such a window."""
     *outer, row, column = context.point
-    inner = [i + m for i, m in zip((row, column), margin)]
+    inner, found = [i + m for i, m in zip((row, column), margin)], {}
     for back in product_of(*(range(ceil(k / n))[::-1]
                              for k, n in zip(size, step))):
         at = [i // n - k for i, n, k in zip(inner, step, back)]
-        yield (*outer, *at), reduce(both, (
+        found[*outer, *at] = reduce(both, (
             compare("lt", i - place * n, index(k))
             for i, place, n, k in zip(inner, at, step, size)))
+    return found
 
 
 def total(context: LoweringContext, a: Value,
@@ -95,46 +96,25 @@ def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
 
 def averaged(context: LoweringContext, a: Value, size: Pair,
              step: Pair = (), margin: Pair = (0,), _: bool = False,
-             include: bool = True, by: int | None = None) -> Value | None:
-    """The mean of each window."""
+             include: bool = True, by: int | None = None,
+             back: bool = False) -> Value | None:
+    """The mean of each window; or, going `back`, the gradient of each,
+    divided among its elements."""
+    image, pooled = (context, a) if back else (a, context)
     how = spread(size, step or size, margin)
-    count = divisor(a.shape, context.shape, *how, include, by)
-    return total(context, a, dict.fromkeys(within(context, *how), TRUE),
-                 count) if count and pays(context, *how[:2]) else None
+    count = divisor(image.shape, pooled.shape, *how, include, by)
+    return total(context, a, (around if back else within)(context, *how),
+                 count) if count and pays(context, *how[:2], back) else None
 
 
-def adaptive(context: LoweringContext, a: Value, *_) -> Value | None:
-    """The mean of each window, if all have one size and lie side by side.
-    """
-    size = apart(a.shape, context.shape)
-    return size and averaged(context, a, size)
-
-
-def adaptive_back(context: LoweringContext, gradient: Value, a: Value
-                  ) -> Value | None:
-    """Each such window's gradient, divided among its elements."""
-    size = apart(a.shape, gradient.shape)
-    return size and averaged_back(context, gradient, a, size)
-
-
-def apart(image: Sequence[Index], pooled: Sequence[Index]) -> Pair | None:
-    """How large windows are that lie side by side, if no rest is left."""
-    sizes = [(old // new).constant for old, new in zip(image[-2:],
-                                                       pooled[-2:])]
-    return sizes if all(
-        size and old == new * size for size, old, new in zip(
-            sizes, image[-2:], pooled[-2:])) else None
-
-
-def averaged_back(context: LoweringContext, gradient: Value, a: Value,
-                  size: Pair, step: Pair = (), margin: Pair = (0,),
-                  _: bool = False, include: bool = True,
-                  by: int | None = None) -> Value | None:
-    """Each window's gradient, divided among its elements."""
-    how = spread(size, step or size, margin)
-    count = divisor(a.shape, gradient.shape, *how, include, by)
-    return total(context, gradient, dict(around(context, *how)), count
-                 ) if count and pays(context, *how[:2], True) else None
+def adaptive(context: LoweringContext, a: Value, *_, back: bool = False
+             ) -> Value | None:
+    """The same, if all windows have one size and lie side by side."""
+    image, pooled = (context, a) if back else (a, context)
+    sides = [*zip(image.shape[-2:], pooled.shape[-2:])]
+    size = [(old // new).constant for old, new in sides]
+    fits = all(k and old == new * k for k, (old, new) in zip(size, sides))
+    return averaged(context, a, size, back=back) if fits else None
 
 
 def greatest(context: LoweringContext, a: Value, size: Pair,
@@ -146,10 +126,11 @@ def greatest(context: LoweringContext, a: Value, size: Pair,
     if not pays(context, size, step):
         return None
     least = found = Const(-inf, context.dtype)
-    windows, width = within(context, size, step, margin, apart), a.shape[-1]
+    windows = [*within(context, size, step, margin, apart)]
     row, column = (operation("maximum", *(
         Position(each, torch.int32) for each in (where, where % n)))
         for where, n in zip(windows[0][-2:], apart))
+    width = a.shape[-1]
     place = operation("add", operation("mul", row, Position(
         width, torch.int32)), column)
     for at in windows:
@@ -173,7 +154,7 @@ def greatest_back(context: LoweringContext, gradient: Value, a: Value,
     here = Position(row * a.shape[-1] + column, torch.int64)
     return total(context, gradient, {
         at: test("eq", inside_or(places, at, Const(-1, torch.int64)), here)
-        for at, _ in around(context, size, step, margin)})
+        for at in around(context, size, step, margin)})
 
 
 def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
@@ -188,7 +169,7 @@ def folded(context: LoweringContext, a: Value, size: Pair, window: Pair,
         index((n + 2 * m - k) // s + 1)
         for n, m, k, s in zip(size, margin, window, step))))
     found = {}
-    for (image, channel, *at), _ in around(context, window, step, margin):
+    for image, channel, *at in around(context, window, step, margin):
         inside = [i + m - n * s for i, m, n, s in zip(
             context.point[2:], margin, at, step)]
         found[image, channel, *inside, *at] = TRUE
@@ -214,8 +195,10 @@ def slid_back(context: LoweringContext, gradient: Value, _: object,
 
 RULES |= {
     "unfold_backward": slid_back,
-    "avg_pool2d": averaged, "avg_pool2d_backward": averaged_back,
+    "avg_pool2d": averaged,
+    "avg_pool2d_backward": lambda context, gradient, _, *how: averaged(
+        context, gradient, *how, back=True),
     "col2im": folded, "_adaptive_avg_pool2d": adaptive,
-    "_adaptive_avg_pool2d_backward": adaptive_back,
+    "_adaptive_avg_pool2d_backward": partial(adaptive, back=True),
     "max_pool2d_with_indices": greatest,
     "max_pool2d_with_indices_backward": greatest_back}
