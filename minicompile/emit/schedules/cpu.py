@@ -53,10 +53,9 @@ WIDE = 8
 CLAUSES = {"sum": "+", "prod": "*", "any": "|", "all": "&",
            "max": "max", "min": "min"}
 #: Rows of so few elements, but more than FEW, are read in whole vectors if
-#: they end within one, and are compared, added up, or take a function. So
-#: are twice as many, of 2 or 4 bytes, in a pass so small that g++ unrolls
-#: it. Of 2 bytes a row must have four times as many as FEW.
-SHORT, LIGHT = 64, 3
+#: they end within one, and are compared, added up, or take a function. Of
+#: 2 bytes a row must have four times as many as FEW.
+SHORT = 128
 #: How many elements run inside a vector's loop, as lines of their own.
 FEW = 4
 #: The cost of an access whose neighbours read the same element, or the
@@ -177,7 +176,7 @@ def ends_within(kernel: Kernel, size: int) -> bool:
     halves = reads_halves(kernel)
     least = FEW << 2 * halves
     if size == WIDE or size % (2 * WIDE << halves) == 0 or not (
-            least < size <= 2 * SHORT):
+            least < size <= SHORT):
         return False
     return bool(called(kernel)) or any(
         loop.reduction in ("max", "min") or loop.reduction == "sum"
@@ -190,16 +189,12 @@ def adds(kernel: Kernel) -> bool:
     return any(loop.adds for loop in kernel.loops)
 
 
-def only_reduces(stage: Stage, size: int) -> bool:
-    """Whether a pass over so many elements stores nothing, and loads
-    numbers that a processor loads by a mask, of 2 to 8 bytes. If they are
-    more than SHORT, these have 4 at most, and little else is done."""
-    few, body = size <= SHORT, stage.body
-    return (few or len(body) <= LIGHT and not any(
-        map(is_expensive, body))) and all(
-        2 <= node.dtype.itemsize <= 4 << few if isinstance(node, Load)
-        else ends(node) for node in body
-        if isinstance(node, (Load, Fold, Store)))
+def only_reduces(stage: Stage) -> bool:
+    """Whether a pass stores nothing, and loads numbers that a processor
+    loads by a mask, of 2 to 8 bytes."""
+    return all(node.dtype.itemsize > 1 if isinstance(node, Load)
+               else ends(node) for node in stage.body
+               if isinstance(node, (Load, Fold, Store)))
 
 
 def is_expensive(node: Expression) -> bool:
@@ -417,8 +412,7 @@ class OrderedWriter(CppWriter):
 
     def elements(self, stage: Stage) -> None:
         """A pass over elements; over a few of them, in whole vectors."""
-        self.padded = self.short if self.short and only_reduces(
-            stage, int(self.short.size)) else None
+        self.padded = self.short if only_reduces(stage) else None
         super().elements(stage)
         self.padded = None
 
