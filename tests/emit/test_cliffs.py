@@ -378,6 +378,14 @@ def test_rows_that_end_within_a_vector_are_read_whole(
     assert_same(function, x)
 
 
+@pytest.mark.parametrize("shape, width", [
+    ((5000, 1000), 64), ((100, 1000), 640), ((7, 3000), 1024)])
+def test_a_block_of_columns_fills_a_cache(shape, width):
+    """Of long ones, one of 64 columns; 16 took up to twice as long."""
+    text, = kernels(lambda x: x.softmax(0), torch.rand(shape))
+    assert f"+= {width})" in text
+
+
 MASKED = {
     "elements": lambda x, mask: torch.where(mask, 0.0, x * 2) + 1,
     "rows": lambda x, mask: x.masked_fill(mask, -1e9).softmax(1),

@@ -21,7 +21,7 @@ from types import MappingProxyType
 import torch
 
 from ...core.index import (Index, Variable, coefficient, guess, index,
-                           most_of, product)
+                           most_of)
 from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, Op,
                            Position, accurate, draws, flatten, row_major,
                            walk)
@@ -33,14 +33,13 @@ from ..writer import Fold, Stage, Store, ends
 WAKING = 1 << 15
 #: Fewer elements are left to one of the threads that are awake.
 ALONE = 1 << 10
-#: Into how many pieces work is cut, so that all threads have some.
-PIECES = 32
-#: How many rows run side by side, at most.
-SIDE_BY_SIDE = 1 << 10
+#: How many rows run side by side, at most and, however long they are, at
+#: least; in between, so many that a cache holds their elements.
+SIDE_BY_SIDE, A_BLOCK, IN_CACHE = 1 << 10, 64, 1 << 16
 #: How many rows and columns a block has that is read transposed.
 TILE = 16
 #: How many elements of scratch rows may keep, and on the stack.
-KEPT, ON_STACK = 1 << 18, 1 << 13
+KEPT, ON_STACK = 1 << 20, 1 << 13
 #: How many floats lose no digits in a sum of floats: in 16 lanes that are
 #: joined, or one by one.
 LONG, BY_ONE = 512, 32
@@ -275,18 +274,12 @@ class OrderedWriter(CppWriter):
         return f"({row} < {row.size} ? {text} : {other})" if row else text
 
     def width(self) -> int:
-        """How many rows run side by side: as many as the cache holds, but
-        few enough for all threads to have some."""
-        (inner,), length = self.lanes, guess(self.kernel.row_length)
-        size, length = guess(inner.size), max(1, length)
-        if inner.size.constant is None:
-            size = max(size, 1024)
-        if sum(bool(stage.body) for stage in self.stages) > 1:
-            return min(size, max(16, (1 << 16) // length // 16 * 16),
-                       SIDE_BY_SIDE * 64)
-        others = guess(product(v.size for v in self.outer))
-        share = size * others // (4 * PIECES) // 64 * 64
-        return min(size, max(1024 // length, share, 64), SIDE_BY_SIDE)
+        """How many rows run side by side: as many as the cache holds, in
+        whole vectors."""
+        (inner,), length = self.lanes, guess(self.kernel.row_length) or 1
+        blocks = max(1, IN_CACHE // (length * A_BLOCK))
+        return min(inner.size.constant or SIDE_BY_SIDE, SIDE_BY_SIDE,
+                   A_BLOCK * blocks)
 
     @property
     def blocked(self) -> tuple[Variable, ...]:
