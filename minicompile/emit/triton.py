@@ -139,9 +139,6 @@ def plain(kernel: Kernel) -> Tiling:
 TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
 
 
-#: What writes a scan, if the reference does.
-SCANNING: list[Callable[[TritonWriter, Fold], None]] = []
-
 #: Rewrites of every node of a kernel before it is printed.
 REWRITES: list[Callable[[Expression], Expression]] = []
 
@@ -337,10 +334,8 @@ class TritonWriter(Writer):
     def fold(self, fold: Fold) -> None:
         """Write the step of a reduction; or all, if the block holds it."""
         if not ends(fold):
-            if not SCANNING:
-                raise CompileError(f"no kernel can {fold.reduction}")
-            SCANNING[-1](self, fold)
-        elif self.has_steps(fold):
+            raise CompileError(f"no kernel can {fold.reduction}")
+        if self.has_steps(fold):
             super().fold(fold)
         else:
             self.finish(fold)

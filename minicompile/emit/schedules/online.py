@@ -34,8 +34,8 @@ import torch
 
 from ...core.index import enclosed
 from ...core.loops import Const, Expression, Op, Position, walk
-from ..triton import ACROSS, SCANNING, TRITON, WRITERS, TritonWriter
-from ..writer import Fold, Stage, Store
+from ..triton import ACROSS, TRITON, WRITERS, TritonWriter
+from ..writer import Fold, Stage, Store, ends
 
 
 def fading(work: tuple[Stage, ...]) -> set[Expression]:
@@ -111,7 +111,25 @@ def together(work: tuple[Stage, ...]) -> dict[Fold, tuple[str, Fold]]:
     return found
 
 
-class OnlineWriter(TritonWriter):
+class ScanningWriter(TritonWriter):
+    """A writer of scans, too."""
+
+    def fold(self, fold: Fold) -> None:
+        """Write the reductions up to each element of a block."""
+        if ends(fold):
+            return super().fold(fold)
+        name, dtype = self.accumulator(fold), self.accumulated(fold)
+        part, made = f"{name}_part", f"{name}_here"
+        combined = partial(TRITON.combined, fold.reduction, dtype)
+        self.add(f"{part} = {self.part(fold)}", f"{made} = tl."
+                 f"{fold.reduction}({part}, {int(not self.tiling.flat)})")
+        if self.has_steps(fold):
+            self.add(f"{made} = {combined(name, made)}", f"{name} = "
+                     + combined(name, self.across(fold, part)))
+        self.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
+
+
+class OnlineWriter(ScanningWriter):
     """A writer of reductions that keep step with others.
 
     `led` says of each how, and with which; `online` has the followers of
@@ -263,19 +281,5 @@ class OnlineWriter(TritonWriter):
                  f"{name}, {self.read(never)})")
 
 
-def scan(writer: TritonWriter, fold: Fold) -> None:
-    """Write the reductions up to each element of a block."""
-    name, dtype = writer.accumulator(fold), writer.accumulated(fold)
-    part, made = f"{name}_part", f"{name}_here"
-    combined = partial(TRITON.combined, fold.reduction, dtype)
-    writer.add(f"{part} = {writer.part(fold)}", f"{made} = tl."
-               f"{fold.reduction}({part}, {int(not writer.tiling.flat)})")
-    if writer.has_steps(fold):
-        writer.add(f"{made} = {combined(name, made)}", f"{name} = "
-                   + combined(name, writer.across(fold, part)))
-    writer.texts[fold] = TRITON.convert(made, dtype, fold.dtype)
-
-
 WRITERS.append(OnlineWriter)
 ACROSS["cumsum"] = "tl.sum"
-SCANNING.append(scan)

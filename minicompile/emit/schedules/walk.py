@@ -14,9 +14,10 @@ from math import gcd
 from ...core.index import Index, Variable, atoms_of, index, substitute
 from ...core.loops import Kernel, Load, Loop, draws, unflatten
 from ...core.machines.cost import WALKING
-from ..triton import TILINGS, WRITERS, Axis, Tiling, TritonWriter, pow2
+from ..triton import TILINGS, WRITERS, Axis, Tiling, pow2
 from ..writer import Fold, Stage, Store
 from .gpu import counting, lower_pow2
+from .online import ScanningWriter
 
 #: The elements of a block of rows, at most, and the warps for them. Half as
 #: many if it draws random numbers, which takes registers.
@@ -71,7 +72,7 @@ def walking(kernel: Kernel) -> Tiling:
         length=loop.down))
 
 
-class WalkingWriter(TritonWriter):
+class WalkingWriter(ScanningWriter):
     """A writer of rows that a program walks along: what they share comes
     first, and last what is added up of them."""
 
