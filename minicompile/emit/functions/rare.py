@@ -76,9 +76,6 @@ inline_ float uniform(int64 seed, int64 offset, int64 count, int64 word) {
     const uint32 low = word & 1 ? b : a, high = word & 1 ? d : c;
     return (int32)((word & 2 ? high : low) & 0xffffff) * 0x1p-24f;
 }
-inline_ float uniform(int64 seed, int64 offset, int64 position) {
-    return uniform(seed, offset, position >> 2, position & 3);
-}
 """)
 
 FUNCTIONS["triton"].append(r'''
@@ -161,8 +158,8 @@ FORMS.update({
         "{0} >> (({1} | {last}) == {last} ? {1} : "
         "{last} + (({type})-1 > 0))",
         "{0} >> tl.where(({1} | {last}) == {last}, {1}, {last})"),
-    "uniform": Form("uniform({0}, {1}, {2})", given="common",
-                    made=torch.float32),
+    "uniform": Form("uniform({0}, {1}, {2} >> 2, {2} & 3)",
+                    "uniform({0}, {1}, {2})", "common", torch.float32),
 })
 whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), FORMS["cast"])
 OF_INTEGERS.update(
