@@ -50,7 +50,7 @@ def pays(context: LoweringContext, size: Pair, step: Pair,
 def within(context: LoweringContext, size: Pair, step: Pair,
            margin: Pair = (0, 0, 0), apart: Pair = (1, 1, 1)
            ) -> dict[Point, Expression]:
-    """The elements in a result's window, row by row: each is."""
+    """The points of a result's window, row by row, on no condition."""
     outer, inner = context.point[:-len(size)], context.point[-len(size):]
     corner = [i * n - m for i, n, m in zip(inner, step, margin)]
     return {(*outer, *(i + k * n for i, k, n in zip(corner, steps, apart))):
