@@ -31,8 +31,6 @@ from ..writer import Fold, Stage, Store, ends
 
 #: Work, in cheap operations, that is worth waking a second thread for.
 WAKING = 1 << 15
-#: Fewer elements are left to one of the threads that are awake.
-ALONE = 1 << 10
 #: How many rows run side by side, at most and, however long they are, at
 #: least; in between, so many that a cache holds their elements.
 SIDE_BY_SIDE, A_BLOCK, IN_CACHE = 1 << 10, 64, 1 << 16
@@ -301,13 +299,12 @@ class OrderedWriter(CppWriter):
     def sharing(self, loops: int) -> str:
         """How threads share these loops, if there is enough work, unless
         they would add to the same memory. Threads that work on a kernel's
-        pieces are awake: they share less work, and wait for no other."""
+        pieces are awake: they share all loops, and wait for no other."""
         work = self.kernel.rows * self.kernel.row_length
-        many = loops and most_of(work) > (
-            ALONE if self.together else self.worth)
+        many = loops and most_of(work) > self.worth
         if adds(self.kernel) or not (many or self.together):
             return ""
-        if not many:
+        if not loops:
             return "omp single nowait"
         how = "for nowait" if self.together else "parallel for"
         condition = "" if work.constant else (
