@@ -299,11 +299,12 @@ def storing(step: Step, name: str, into: str) -> Step:
 
 
 def writing(step: Extern) -> Callable | None:
-    """The operator that writes the call's result over its first argument,
-    such as `index_copy_`; None if there is none."""
+    """The operator that writes the call's only result over its first
+    argument, such as `index_copy_`; None if there is none."""
     space, name, overload = f"{step.target}..".split(".")[:3]
     packet = getattr(torch.ops.aten, f"{name}_", None)
-    return getattr(packet, overload, None) if space == "aten" else None
+    return getattr(packet, overload, None) if (
+        space == "aten" and len(step.outputs) == 1) else None
 
 
 def can_store(steps: list[Step], place: int, given: Buffer, made: Buffer,
