@@ -76,8 +76,9 @@ def trace(function: types.FunctionType, locals: tuple, *,
                 first, cause = last, error.__cause__
                 ways += [(None, False)] * (
                     error.kind == "exception" and history.compiling)
-                ways += [(stop, ways[0][1]) for stop in error.stops
-                         if breaks]
+            if breaks and history.compiling is ways[0][1]:
+                ways += [way for stop in error.stops if (
+                    way := (stop, history.compiling)) not in ways]
     history.compiling = ways[0][1]
     never = first.kind != "exception" and last.reason != first.reason
     raise Unsupported(first.kind, first.reason + never * (
@@ -119,7 +120,8 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
     elif not isinstance(error, Unsupported):
         error = internal(error)
     refusal = error.at(place) if place else error
-    refusal.stops = [] if refusal.kind in ("recursion", "finalizer") else [
+    refusal.stops = [] if tracer.stop or refusal.kind in (
+        "recursion", "finalizer") else [
         moment for frame in reversed(waiting(tracer)) for moment in (
             frame.texts.get(frame.current().line), frame.moment) if moment]
     return refusal

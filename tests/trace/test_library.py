@@ -444,24 +444,3 @@ def test_another_class_is_no_argument_of_a_graph():
     with pytest.raises(Unsupported) as error:
         trace(entry, (lambda x: x.to(str), (torch.ones(3),), {}))
     assert error.value.kind in ("argument", "exception")
-
-
-def test_a_check_of_a_tensor_is_in_the_graph():
-    """torch.compile breaks here, because the check reads a number."""
-    def checked(x):
-        torch._check_tensor_all(x > 0)
-        return x.sin()
-
-    def caught(x):
-        try:
-            return checked(x)
-        except RuntimeError:
-            return x.cos()
-
-    whole = minicompile.compile(checked, fullgraph=True)
-    close(whole(torch.ones(3)), torch.ones(3).sin())
-    with pytest.raises(RuntimeError, match="Expected cond to be True"):
-        whole(torch.zeros(3))
-    compiled = minicompile.compile(caught)
-    for x in (torch.ones(3), torch.zeros(3)):
-        close(compiled(x), caught(x))

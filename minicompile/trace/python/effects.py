@@ -298,6 +298,9 @@ def store_plain(tracer, owner, name: str, value) -> None:
         if outside.source(owner) is not None:
             write(outside, outside.space("slots", owner), name, value)
         return
+    if is_a(owner, torch.Tensor) and name == "requires_grad":
+        tracer.call(torch.Tensor.requires_grad_, (owner, *given))
+        return
     if is_a(owner, FIXED) and not tracer.is_made(owner) or (
             name in DECIDING and attributes.existed(tracer, owner)):
         tracer.recorder.sizes.history.counters.add(name)

@@ -191,23 +191,6 @@ rule(torch.compiler.is_exporting, torch.jit.is_scripting,
 rule(torch._C._log_api_usage_once,
      torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
 
-
-
-@rule(torch._check_tensor_all)
-def check(tracer, condition, message=None):
-    """The graph checks a tensor, where nothing would catch the error.
-
-    As with an index out of range, what comes after it did not happen.
-    """
-    if message or any(frame.handler() for frame in tracer.frames) or (
-            getattr(condition, "dtype", None) is not torch.bool):
-        return begin(tracer, torch._check_tensor_all, (
-            condition, message), {})
-    every = tracer.recorder.method("all", (condition,), {})
-    return tracer.recorder.function(torch._assert_async, (
-        every, "Expected cond to be True, but got False."), {})
-
-
 # Results that are given, numbers of others, and lists of tensors
 
 

@@ -1,0 +1,127 @@
+"""Checks that a graph makes, and doubts that its trace settles at its end.
+
+In: an `assert` of a tensor, a check of all elements, or `requires_grad` of
+a tensor made here. Out: an operator that raises in the graph, or a leaf
+among the stand-ins. Whether that is as in eager depends on what comes
+after it, so the end of the trace decides; if it is not, the graph breaks
+here. Where a graph raised, Python makes the call again, so the exception
+is eager's; a GPU stops as it does at a wrong index. PyTorch's is
+torch/_dynamo/symbolic_convert.py:generic_jump, without such a second look.
+"""
+
+from collections.abc import Callable
+from copy import copy
+
+import torch
+
+from ...core.graph import tensors_of
+from ...core.guard import is_a
+from ..frame import OPCODES, TRUTH, jump_on_truth
+from ..reasons import unsupported
+from ..recorder import storage
+from ..rules import rule
+from ..tracer import begin
+
+
+def doubt(tracer, is_wrong: Callable, *reason) -> None:
+    """Break here if `is_wrong(tracer, outputs)` at the trace's end."""
+    frames, where = [*map(copy, tracer.frames)], tracer.where()
+
+    def settle(rebuild) -> None:
+        if is_wrong(tracer, rebuild.outputs):
+            tracer.left, tracer.stop = frames, None
+            raise unsupported(*reason).at(where)
+    tracer.checks.append(settle)
+
+
+# Checks
+
+
+def writes(tracer, outputs) -> bool:
+    """Whether inputs are written, so that no call can be made again."""
+    given = [node.meta["val"] for node, _ in tracer.recorder.placed]
+    return not tracer.recorder.written.isdisjoint(
+        map(storage, tensors_of(given)))
+
+
+def checked(tracer, condition: torch.Tensor, *reason) -> bool:
+    """Whether the graph checks it: nothing here may catch the error."""
+    if any(frame.handler() for frame in tracer.frames):
+        return False
+    doubt(tracer, writes, "data-dependent", *reason)
+    tracer.recorder.function(torch._assert_async, (
+        condition, "a check of a tensor's values failed"), {})
+    return True
+
+
+@rule(torch._check_tensor_all)
+def check_all(tracer, condition, message=None):
+    """The check of all elements, if it has no text of its own."""
+    if message is None and is_a(condition, torch.Tensor) and (
+            condition.dtype is torch.bool) and checked(
+            tracer, tracer.recorder.method("all", (condition,), {}),
+            "torch._check_tensor_all"):
+        return None
+    return begin(tracer, torch._check_tensor_all, (condition, message), {})
+
+
+def needed(frame, at: int) -> bool | None:
+    """The truth without which the jump `at` ends in an AssertionError."""
+    steps = frame.program.instructions
+    when, stays = TRUTH.get(steps[at].name, (None, True))
+    ways = {} if stays else {not when: at + 1, when: steps[at].argument}
+    return next((not truth for truth, to in ways.items()
+                 if steps[to].name == "LOAD_ASSERTION_ERROR"), None)
+
+
+def asserted(frame, value, at: int):
+    """What the jump `at` asks; of a tensor, the truth that is checked."""
+    truth = needed(frame, at) if is_a(
+        value, torch.Tensor) and not value.dim() else None
+    if truth is None:
+        return value
+    condition = value if truth else frame.tracer.recorder.method(
+        "logical_not", (value,), {})
+    return truth if checked(
+        frame.tracer, condition, "the truth of a tensor") else value
+
+
+OPCODES |= {
+    "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(
+        asserted(f, x, f.next))),
+    **{name: (1, None, lambda f, target, x, _row=row: jump_on_truth(
+        *_row, f, target, asserted(f, x, f.next - 1)))
+       for name, row in TRUTH.items()}}
+
+
+# Leaves
+
+
+def unfed(tracer, outputs) -> bool:
+    """Whether something leaves that requires a gradient of no input's."""
+    fed: set = set()
+    for node in tracer.recorder.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and is_a(value, torch.Tensor):
+            needs = tracer.outside.real(value).requires_grad
+            if needs is not value.requires_grad:
+                return True
+        else:
+            needs = not fed.isdisjoint(node.all_input_nodes) and any(
+                each.requires_grad for each in tensors_of(value))
+        fed |= {node} if needs else set()
+    return any(each.requires_grad and tracer.recorder.node(each) not in fed
+               for each in outputs)
+
+
+@rule(torch.Tensor.requires_grad_)
+def require_gradient(tracer, tensor, requires_grad=True):
+    """A leaf made here: its gradient is lost, unless the leaf gets out."""
+    if tensor.requires_grad is requires_grad:
+        return tensor
+    what = "gradient", "Tensor.requires_grad_"
+    if not requires_grad or tracer.inference or (
+            tracer.outside.source(tensor) is not None):
+        raise unsupported(*what)
+    doubt(tracer, unfed, *what)
+    return tracer.native(torch.Tensor.requires_grad_, (tensor,))

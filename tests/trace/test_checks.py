@@ -1,0 +1,126 @@
+"""Checks in the graph, and what the end of a trace decides.
+
+An assert that pytest rewrites is none any more: PYTEST_DONT_REWRITE.
+"""
+
+import pytest
+import torch
+
+import minicompile
+from tests.same import close
+
+
+def check_all(x):
+    torch._check_tensor_all(x > 0)
+    return x.sin()
+
+
+def asserts(x):
+    assert x.sum() > 0
+    assert not x.isnan().any() and (x < 9).all(), "too large"
+    return x.sin()
+
+
+def caught(x):
+    try:
+        return check_all(x)
+    except RuntimeError:
+        return x.cos()
+
+
+def asserts_in_a_try(x):
+    try:
+        return asserts(x)
+    except AssertionError as error:
+        return x.cos() + len(str(error))
+
+
+def asserts_after_a_write(x):
+    x.mul_(2)
+    return asserts(x)
+
+
+def asserts_elsewhere(x):
+    return x.sin() if x.sum() > 0 else x.cos()
+
+
+def outcome(function, fill: float):
+    """The result or the exception, and the argument afterwards."""
+    x = torch.full((3,), fill)
+    try:
+        return function(x), x
+    except Exception as error:
+        return type(error), str(error), x
+
+
+@pytest.mark.parametrize(("function", "breaks"), [
+    (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
+    (asserts_after_a_write, 1), (asserts_elsewhere, 1)],
+    ids=lambda value: getattr(value, "__name__", None))
+def test_a_check_fails_as_in_eager(function, breaks):
+    """It is in the graph where Python can make a failed call again."""
+    compiled = minicompile.compile(function)
+    for fill in (1.0, -1.0, 10.0, float("nan")):
+        close(outcome(compiled, fill), outcome(function, fill))
+        if fill == 1:
+            assert compiled.stats().graph_breaks == breaks
+
+
+W = torch.linspace(-1, 1, 4, requires_grad=True)
+
+
+def leaf(x):
+    h = x[:, None].squeeze(1)
+    h.requires_grad = True
+    return (h * W).sin()
+
+
+def leaf_of_a_fresh_tensor(x):
+    return (torch.zeros_like(x).requires_grad_() + x * W).exp()
+
+
+def leaf_in_a_write(x):
+    h = (x * 2).requires_grad_()
+    with torch.no_grad():
+        x.copy_(h.sin())
+    return h * W
+
+
+def returned(x):
+    h = (x * 2).requires_grad_()
+    return (h * W).sin(), h
+
+
+def alone(x):
+    return (x * 2).requires_grad_().sin(), x * W
+
+
+def differentiated(x):
+    h = (x * 2).requires_grad_()
+    return torch.autograd.grad((h * W).sum(), h)[0] * W
+
+
+def kept_over_a_break(x):
+    h = (x * 2).requires_grad_()
+    y = h * W
+    return y.exp() if y.sum() > 100 else y + h
+
+
+@pytest.mark.parametrize(("function", "breaks"), [
+    (leaf, 0), (leaf_of_a_fresh_tensor, 0), (leaf_in_a_write, 0),
+    (returned, 1), (alone, 1), (differentiated, 2),
+    (kept_over_a_break, 2)], ids=lambda value: getattr(
+        value, "__name__", None))
+def test_a_leaf_made_inside_stays_inside(function, breaks):
+    """If it gets out, the graph breaks where it becomes a leaf."""
+    compiled, sides = minicompile.compile(function), []
+    for call in (compiled, function):
+        x = torch.linspace(0, 1, 8).reshape(2, 4)
+        W.grad, results = None, call(x)
+        results = results if type(results) is tuple else (results,)
+        torch.stack([each.sum() for each in results]).sum().backward()
+        sides.append((results, W.grad, x, [
+            (each.requires_grad, each.is_leaf, each.is_leaf and each.grad)
+            for each in results]))
+    close(*sides)
+    assert compiled.stats().graph_breaks == breaks
