@@ -818,3 +818,20 @@ def test_a_number_whose_square_no_kernel_holds_is_a_constant(number):
     for k in (3, 5, number, 6, 2**31 - 1, -2**31):
         assert torch.equal(compiled(torch.ones(3), k),
                            function(torch.ones(3), k))
+
+
+@pytest.mark.parametrize("draw", [
+    torch.rand, torch.randn, torch.randperm,
+    lambda n, **more: torch.randint(5, (n, n), **more)])
+def test_random_numbers_of_no_generator_have_sizes_that_vary(draw):
+    def function(x):
+        return x + draw(x.shape[0], generator=None).sum()
+
+    compiled = minicompile.compile(function, backend="eager",
+                                   fullgraph=True)
+    for x in map(torch.ones, (4, 5, 6)):
+        torch.manual_seed(0)
+        found = compiled(x)
+        torch.manual_seed(0)
+        close(found, function(x))
+    assert compiled.stats().graphs == 2

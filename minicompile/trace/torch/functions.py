@@ -260,6 +260,16 @@ def of_numbers(tracer, function, data, dtype=None, **more):
 means(of_numbers, torch.tensor, torch.as_tensor)
 
 
+def drawn(tracer, function, *args, **kwargs):
+    """Random numbers; the overload with a generator knows no symbols."""
+    if kwargs.get("generator", 0) is None:
+        del kwargs["generator"]
+    return tracer.recorder.function(function, args, kwargs)
+
+
+means(drawn, torch.rand, torch.randn, torch.randint, torch.randperm)
+
+
 class Unrecorded(contextlib.nullcontext, contextlib.ContextDecorator):
     """Stands for a record_function, which changes no result."""
 
