@@ -7,6 +7,7 @@ import enum
 import functools
 import inspect
 import logging
+import types
 
 import pytest
 import torch
@@ -171,6 +172,16 @@ def the_signature_of_a_function(x):
         return x * scale
     given = inspect.signature(scaled).parameters
     return scaled(x, scale=len(given)) if "scale" in given else x
+
+
+SIGNATURE = inspect.signature(lambda x, *, by=3, **more: x)
+
+
+@case
+def a_signature_from_outside(x):
+    bound = SIGNATURE.bind(x, more=1)
+    bound.apply_defaults()
+    return bound.arguments["x"] * bound.arguments["by"]
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
@@ -444,3 +455,21 @@ def test_another_class_is_no_argument_of_a_graph():
     with pytest.raises(Unsupported) as error:
         trace(entry, (lambda x: x.to(str), (torch.ones(3),), {}))
     assert error.value.kind in ("argument", "exception")
+
+
+def test_a_mappingproxy_shows_a_dict_as_it_is():
+    table = {"a": 2}
+    shown = types.MappingProxyType(table)
+
+    def function(x, more):
+        table.update(more)
+        return x * shown["a"], len(shown), [*shown.values()], shown
+
+    compiled = minicompile.compile(function, fullgraph=True)
+    for more in ({}, {"b": 3}, {"a": 4}, {"b": 5}):
+        before = {**table}
+        found = compiled(torch.ones(2), more)
+        table.clear()
+        table.update(before)
+        close(found[:3], function(torch.ones(2), more)[:3])
+        assert found[3] is shown

@@ -21,7 +21,7 @@ from itertools import islice
 import torch
 
 from ...core.sizes import SYMBOLIC
-from ...core.guard import (ABSENT, CONSTANTS, Attribute, Source, is_a,
+from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Source, is_a,
                            trusted)
 from .. import attributes
 from ..attributes import STAND_INS, type_of
@@ -264,7 +264,23 @@ def inner(outside: Outside, real: types.FunctionType, source: Source):
     return outside.remember(real, real, source)
 
 
+def shown_dict(proxy: types.MappingProxyType) -> dict:
+    """What a mappingproxy shows."""
+    return gc.get_referents(proxy)[0]
+
+
+def proxy(outside: Outside, real, source: Source):
+    """A mappingproxy of a dict, which is read as a whole."""
+    names = outside.admit(shown_dict(real), Call(
+        outside.constant(shown_dict), source))
+    if not outside.is_dict(names):
+        raise unsupported("builtin", "reading a mappingproxy")
+    return outside.remember(real, types.MappingProxyType(
+        outside.resolve(names)), source)
+
+
 FIRST |= {types.MethodType: bound_method, types.FunctionType: inner,
+          types.MappingProxyType: proxy,
           **dict.fromkeys(BOUND, c_method)}
 
 # Results: objects and tuples of a class of their own
