@@ -3,6 +3,8 @@
 An assert that pytest rewrites is none any more: PYTEST_DONT_REWRITE.
 """
 
+import contextlib
+
 import pytest
 import torch
 
@@ -40,6 +42,26 @@ def asserts_after_a_write(x):
     return asserts(x)
 
 
+def raises(x):
+    if not (x > 0).all():
+        raise ValueError(f"{x} is not positive")
+    return torch.distributions.Normal(0, x).log_prob(x)
+
+
+def raises_in_a_with(x):
+    if x.sum() < 0:
+        with contextlib.suppress(ValueError):
+            raise ValueError("too small")
+    return x.sin()
+
+
+def raises_for_each(x):
+    if x.sum() < 0:
+        for each in x.shape:
+            raise ValueError(each)
+    return x.sin()
+
+
 def asserts_elsewhere(x):
     return x.sin() if x.sum() > 0 else x.cos()
 
@@ -55,7 +77,8 @@ def outcome(function, fill: float):
 
 @pytest.mark.parametrize(("function", "breaks"), [
     (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
-    (asserts_after_a_write, 1), (asserts_elsewhere, 1)],
+    (asserts_after_a_write, 1), (asserts_elsewhere, 1), (raises, 0),
+    (raises_in_a_with, 1), (raises_for_each, 1)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_check_fails_as_in_eager(function, breaks):
     """It is in the graph where Python can make a failed call again."""

@@ -1,12 +1,13 @@
 """Checks that a graph makes, and doubts that its trace settles at its end.
 
-In: an `assert` of a tensor, a check of all elements, or `requires_grad` of
-a tensor made here. Out: an operator that raises in the graph, or a leaf
-among the stand-ins. Whether that is as in eager depends on what comes
-after it, so the end of the trace decides; if it is not, the graph breaks
-here. Where a graph raised, Python makes the call again, so the exception
-is eager's; a GPU stops as it does at a wrong index. PyTorch's is
-torch/_dynamo/symbolic_convert.py:generic_jump, without such a second look.
+In: an `assert` of a tensor or an `if` of one that only raises, a check of
+all elements, or `requires_grad` of a tensor made here. Out: an operator
+that raises in the graph, or a leaf among the stand-ins. Whether that is as
+in eager depends on what comes after it, so the end of the trace decides; if
+it is not, the graph breaks here. Where a graph raised, Python makes the
+call again, so the exception is eager's; a GPU stops as it does at a wrong
+index. PyTorch's, without such a second look, is
+torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
 from collections.abc import Callable
@@ -65,18 +66,36 @@ def check_all(tracer, condition, message=None):
     return begin(tracer, torch._check_tensor_all, (condition, message), {})
 
 
-def needed(frame, at: int) -> bool | None:
-    """The truth without which the jump `at` ends in an AssertionError."""
-    steps = frame.program.instructions
-    when, stays = TRUTH.get(steps[at].name, (None, True))
-    ways = {} if stays else {not when: at + 1, when: steps[at].argument}
+def fails(frame, at: int, device: str) -> bool:
+    """Whether the code from here on raises: nothing branches or catches.
+
+    A GPU that stops can only stand for an AssertionError.
+    """
+    program = frame.program
+    if program.instructions[at].name == "LOAD_ASSERTION_ERROR":
+        return True
+    last = next(each for each in program.instructions[at:] if any(
+        word in each.name for word in ENDS))
+    return last.name == "RAISE_VARARGS" and device == "cpu" and (
+        program.handler(last.offset) is None)
+
+
+#: Words in the names of instructions behind which code goes on elsewhere.
+ENDS = ("JUMP", "RETURN", "RAISE", "FOR_ITER", "SEND", "YIELD")
+
+
+def needed(frame, at: int, device: str) -> bool | None:
+    """The truth without which the jump `at` ends in an exception."""
+    step = frame.program.instructions[at]
+    when, stays = TRUTH.get(step.name, (None, True))
+    ways = {} if stays else {not when: at + 1, when: step.argument}
     return next((not truth for truth, to in ways.items()
-                 if steps[to].name == "LOAD_ASSERTION_ERROR"), None)
+                 if fails(frame, to, device)), None)
 
 
 def asserted(frame, value, at: int):
     """What the jump `at` asks; of a tensor, the truth that is checked."""
-    truth = needed(frame, at) if is_a(
+    truth = needed(frame, at, value.device.type) if is_a(
         value, torch.Tensor) and not value.dim() else None
     if truth is None:
         return value
