@@ -5,8 +5,9 @@ all elements, or `requires_grad` of a tensor made here. Out: an operator
 that raises in the graph, or a leaf among the stand-ins. Whether that is as
 in eager depends on what comes after it, so the end of the trace decides; if
 it is not, the graph breaks here. Where a graph raised, Python makes the
-call again, so the exception is eager's; a GPU stops as it does at a wrong
-index. PyTorch's, without such a second look, is
+call again, so the exception is eager's. A GPU would stop for good, as it
+does at a wrong index: there only the check of all elements is in a graph.
+PyTorch's, without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
@@ -66,17 +67,12 @@ def check_all(tracer, condition, message=None):
     return begin(tracer, torch._check_tensor_all, (condition, message), {})
 
 
-def fails(frame, at: int, device: str) -> bool:
-    """Whether the code from here on raises: nothing branches or catches.
-
-    A GPU that stops can only stand for an AssertionError.
-    """
+def fails(frame, at: int) -> bool:
+    """Whether the code from here on raises: nothing branches or catches."""
     program = frame.program
-    if program.instructions[at].name == "LOAD_ASSERTION_ERROR":
-        return True
     last = next(each for each in program.instructions[at:] if any(
         word in each.name for word in ENDS))
-    return last.name == "RAISE_VARARGS" and device == "cpu" and (
+    return last.name == "RAISE_VARARGS" and (
         program.handler(last.offset) is None)
 
 
@@ -84,19 +80,19 @@ def fails(frame, at: int, device: str) -> bool:
 ENDS = ("JUMP", "RETURN", "RAISE", "FOR_ITER", "SEND", "YIELD")
 
 
-def needed(frame, at: int, device: str) -> bool | None:
+def needed(frame, at: int) -> bool | None:
     """The truth without which the jump `at` ends in an exception."""
     step = frame.program.instructions[at]
     when, stays = TRUTH.get(step.name, (None, True))
     ways = {} if stays else {not when: at + 1, when: step.argument}
     return next((not truth for truth, to in ways.items()
-                 if fails(frame, to, device)), None)
+                 if fails(frame, to)), None)
 
 
 def asserted(frame, value, at: int):
     """What the jump `at` asks; of a tensor, the truth that is checked."""
-    truth = needed(frame, at, value.device.type) if is_a(
-        value, torch.Tensor) and not value.dim() else None
+    truth = needed(frame, at) if is_a(value, torch.Tensor) and (
+        not value.dim() and value.device.type == "cpu") else None
     if truth is None:
         return value
     condition = value if truth else frame.tracer.recorder.method(
