@@ -235,6 +235,25 @@ def test_a_cached_function_keeps_its_cache():
     assert type(table(3)) is torch.Tensor
 
 
+def test_a_cached_function_sees_what_was_written_before_it():
+    @functools.cache
+    def scale(n):
+        seen.append("scale")
+        return n * factor
+
+    def f(x):
+        nonlocal factor
+        factor = 5
+        seen.append("f")
+        return x * scale(3)
+
+    factor, seen = 1, []
+    compiled = minicompile.compile(f, backend="eager")
+    assert torch.equal(compiled(X), X * 15)
+    assert torch.equal(compiled(X), X * 15)
+    assert seen == ["f", "scale", "f"]
+
+
 def test_a_name_that_is_no_identifier():
     function = types.FunctionType((lambda x, k=[2]: x * k[0]).__code__,
                                   globals(), "85 things", ([3],))

@@ -2,11 +2,12 @@
 
 In: a function with a cache, a logger, or a function of a library that is
 installed beside Python. Out: what it means in a trace. A cached function
-of the program's is called for good, as eager would; the guards ask its
-cache for the result again. One of a library is taken to depend on its
-arguments alone, so the trace follows it. That is how einops parses its
-patterns. A logger that does not listen costs a guard; a message is a graph
-break. PyTorch's are in torch/_dynamo/variables/functions.py and misc.py.
+of the program's is called for good, as eager would, unless it might see a
+write that waits; the guards ask its cache for the result again. One of a
+library is taken to depend on its arguments alone, so the trace follows it.
+That is how einops parses its patterns. A logger that does not listen costs
+a guard; a message is a graph break. PyTorch's are in
+torch/_dynamo/variables/functions.py and misc.py.
 """
 
 import functools
@@ -58,6 +59,8 @@ def cached(tracer, function, /, *args, **kwargs):
             look(tracer, value)
         elif not is_constant(value) or tracer.is_made(value):
             raise unsupported("builtin", f"{name}, cached,")
+    if inner and any(call for ask in outside.pending for call in ask()):
+        raise unsupported("effect", f"{name}, cached,")
     result = really(tracer, function, args, kwargs)
     if is_constant(result) and (
             inner is None or is_installed(home(inner))):
