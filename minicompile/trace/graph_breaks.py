@@ -15,7 +15,6 @@ import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from types import CodeType, FunctionType
 
 from .bytecode import Instruction, decode
@@ -28,13 +27,13 @@ def waiting(tracer) -> list[Frame]:
     """The frames, outermost first, that can be left waiting.
 
     The list ends where something other than a plain call stands between
-    two of them, and at a frame that a row of the reference finds.
+    two of them, or earlier, as a row of the reference says.
     """
-    return [*takewhile(WAYS["waits"], tracer.left)]
+    return WAYS["waits"](tracer.left)
 
 
-#: Whether a frame can be left in its middle.
-WAYS["waits"] = lambda frame: True
+#: Those of the frames that can be left in their middle.
+WAYS["waits"] = list
 
 
 #: Functions of frames' values that are the rest of a call, compiled, too.

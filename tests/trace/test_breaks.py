@@ -152,6 +152,23 @@ def under_autocast(x):
     return z + 1
 
 
+class Around(contextlib.ContextDecorator):
+    def __enter__(self):
+        print("in")
+
+    def __exit__(self, *given):
+        print("out", given[0])
+
+
+@case(2, 3)
+@Around()
+def called_by_the_standard_library(x):
+    """A frame of the library's waits, as it calls the program."""
+    y = x.sin()
+    print("between")
+    return y.cos()
+
+
 @case(2, 2)
 def under_two_autocasts(x):
     y, half = x[None] * 2, torch.autocast("cpu", torch.bfloat16)

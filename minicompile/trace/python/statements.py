@@ -367,10 +367,18 @@ def handlers(rows, shift: int) -> bytes:
     return table
 
 
-#: A frame of the standard library is one step to us.
+def left_waiting(frames: list[Frame]) -> list[Frame]:
+    """The frames up to the last of the program's, if one is: what the
+    standard library does for it is one step to us."""
+    homes = [str(frame.globals.get("__name__")).partition(".")[0]
+             for frame in frames]
+    while homes[1:] and homes[-1] in sys.stdlib_module_names:
+        homes.pop()
+    return frames[:len(homes)]
+
+
 WAYS |= {"return": returning, "handlers": handlers,
-         "waits": lambda frame: str(frame.globals.get(
-             "__name__")).partition(".")[0] not in sys.stdlib_module_names}
+         "waits": left_waiting}
 
 # Patterns
 
