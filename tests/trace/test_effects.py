@@ -231,6 +231,16 @@ def test_a_graph_that_may_have_acted_is_not_run_again(writes):
     assert len(LOUD) == (not writes)
 
 
+def test_a_flag_that_says_what_holds_is_no_write():
+    def masked(x):
+        mask = torch.eye(2)
+        mask.requires_grad = False
+        return x @ mask
+
+    compiled = minicompile.compile(masked, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X), masked(X))
+
+
 def test_attributes_that_go():
     class Box:
         def __repr__(self):
