@@ -15,6 +15,7 @@ import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import CodeType, FunctionType
 
 from .bytecode import Instruction, decode
@@ -247,8 +248,11 @@ class Named(str):
 ENTRIES: dict[type, Callable] = {Null: lambda _: ((0, op("PUSH_NULL")),)}
 
 
-#: Functions that look at the frame that calls them.
-LOOKING = {"locals", "vars", "dir", "eval", "exec"}
+#: Functions that look at the frame that calls them, by the opcode that
+#: loads them; and those that do not if they are given an argument.
+LOOKING = {"LOAD_GLOBAL": {"locals", "vars", "dir", "eval", "exec"},
+           "LOAD_ATTR": {"_getframe", "currentframe"}}
+ASKED = "vars", "dir"
 
 _functions: dict[tuple, FunctionType] = {}
 
@@ -259,9 +263,11 @@ def placed(rebuild, frame, offset: int, stack
 
     Only names that may still be read count.
     """
-    for step in frame.program.instructions:
-        if step.name == "LOAD_GLOBAL" and step.argument[0] in LOOKING:
-            raise unsupported("code", f"a caller of {step.argument[0]}")
+    for step, then in pairwise(frame.program.instructions):
+        names = LOOKING.get(step.name, ())
+        if names and (name := step.argument[0]) in names and (
+                name not in ASKED or not then.argument):
+            raise unsupported("code", f"a caller of {name}")
     code, alive = frame.program.code, WAYS["live"](frame, offset)
     names = slots(code)
     values = [rebuild.value(frame.names[name])

@@ -152,6 +152,33 @@ def under_autocast(x):
     return z + 1
 
 
+class Settings:
+    def __init__(self):
+        self.width, self.depth = 2, 3
+
+
+SETTINGS = Settings()
+
+
+@case(3, 2)
+def before_vars_of_an_object(x):
+    """Only a `vars()` of nothing looks at the frame."""
+    y = x * SETTINGS.width
+    print("between")
+    return y + sum(vars(SETTINGS).values()) + ("width" in dir(SETTINGS))
+
+
+def caller():
+    return sys._getframe(1).f_code.co_name
+
+
+@case(2, 1)
+def asked_for_its_name(x):
+    y = x.sin()
+    print(caller())
+    return y.cos()
+
+
 class Around(contextlib.ContextDecorator):
     def __enter__(self):
         print("in")
