@@ -254,6 +254,30 @@ def test_a_cached_function_sees_what_was_written_before_it():
     assert seen == ["f", "scale", "f"]
 
 
+class Backwards(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Linear(3, 3) for _ in range(3))
+        for layer in self.layers:
+            layer.scale = 2
+
+    def forward(self, x):
+        for layer in reversed(self.layers):
+            x = layer(x) * layer.scale
+        return x
+
+
+def test_layers_in_reverse_are_guarded():
+    """`reversed` is C code that calls the `__getitem__` of a list."""
+    net = Backwards()
+    compiled = minicompile.compile(net, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), net(X))
+    net.layers[1].scale = 3
+    torch.testing.assert_close(compiled(X), net(X))
+    assert compiled.stats().graphs == 2
+
+
 def test_a_name_that_is_no_identifier():
     function = types.FunctionType((lambda x, k=[2]: x * k[0]).__code__,
                                   globals(), "85 things", ([3],))

@@ -83,6 +83,26 @@ def iter_by_index(self):
         yield value
 
 
+@polyfill()
+def from_the_end(self, length):
+    for at in range(length)[::-1]:
+        try:
+            value = self[at]
+        except IndexError:
+            return
+        yield value
+
+
+@rule(reversed)
+def _reversed(tracer, value):
+    """C code would call the `__getitem__` of a ModuleList unseen."""
+    method, _ = attributes.lookup(tracer, type(value), "__reversed__")
+    if method is ABSENT and in_python(tracer, value, "__getitem__"):
+        return tracer.call(from_the_end, (
+            value, tracer.call(len, (value,))))
+    return ask(tracer, reversed, value)
+
+
 # Text and numbers
 
 #: Numbers that sum() adds up with more digits, since Python 3.12.
@@ -104,7 +124,7 @@ UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
          round}
 GIVING |= UNARY
 
-means(ask, *UNARY, str, repr, reversed, int, float, complex, operator.index)
+means(ask, *UNARY, str, repr, int, float, complex, operator.index)
 rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
     "ascii", "backslashreplace").decode())
 rule(format)(
