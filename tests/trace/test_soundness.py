@@ -278,6 +278,18 @@ def test_layers_in_reverse_are_guarded():
     assert compiled.stats().graphs == 2
 
 
+def test_layers_with_elements_are_called_by_map():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+
+    def f(x):
+        return [*map(net, [x, x * 2]), *itertools.accumulate(
+            [x, x], operator.add, initial=x)]
+
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    for mine, eagers in zip(compiled(X), f(X), strict=True):
+        torch.testing.assert_close(mine, eagers)
+
+
 def test_a_name_that_is_no_identifier():
     function = types.FunctionType((lambda x, k=[2]: x * k[0]).__code__,
                                   globals(), "85 things", ([3],))

@@ -147,14 +147,19 @@ def kept(tracer, value):
     return value
 
 
-def stepped(tracer, value):
-    """They step through it, or call it."""
-    if is_a(value, (torch.Tensor, *SETS)) or any(
-            in_python(tracer, value, name)
-            for name in ("__iter__", "__getitem__")):
-        return tracer.iterate(value)
+def called(tracer, value):
+    """They call it."""
     return Callback(tracer, value) if callable(value) else look(
         tracer, value, 0)
+
+
+def stepped(tracer, value):
+    """They step through it, or call it if it has no elements."""
+    return tracer.iterate(value) if is_a(
+        value, (torch.Tensor, *SETS)) or any(
+            in_python(tracer, value, name)
+            for name in ("__iter__", "__getitem__")) else called(
+                tracer, value)
 
 
 def elements(tracer, value):
@@ -183,7 +188,9 @@ SEEN = {name: row for names, row in (
     ("str repr format format_map __mod__ __format__ __repr__ __str__ "
      "complex divmod _struct",
      (TO_DEPTH[2], TO_DEPTH[2])),
-    ("list tuple zip map enumerate deque fsum prod Size bytes bytearray "
+    ("map starmap", (called, stepped)),
+    ("accumulate groupby", (stepped, called)),
+    ("list tuple zip enumerate deque fsum prod Size bytes bytearray "
      "from_bytes itertools", (stepped, stepped)),
     ("_heapq _bisect", (compared, compared)),
     ("defaultdict", (kept, stepped))) for name in names.split()}
