@@ -241,6 +241,25 @@ def test_a_flag_that_says_what_holds_is_no_write():
     assert torch.equal(compiled(X), masked(X))
 
 
+def counting(function):
+    def wrapper(x):
+        wrapper.calls += 1
+        wrapper.last = x
+        return function(x) * wrapper.calls
+
+    wrapper.calls = 0
+    return wrapper
+
+
+def test_a_function_of_the_programs_has_attributes():
+    """Its `__defaults__` are no such: to set them breaks the graph."""
+    eager, mine = counting(torch.sin), counting(torch.sin)
+    compiled = minicompile.compile(mine, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(X), eager(X))
+    assert mine.calls == 3 and mine.last is X
+
+
 def test_attributes_that_go():
     class Box:
         def __repr__(self):

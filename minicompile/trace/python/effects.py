@@ -275,7 +275,8 @@ READ |= {set: set_in_order, frozenset: set_in_order}
 
 # Attributes
 
-#: Classes whose objects a program may change only if it made them.
+#: Classes whose objects a program may change only if it made them, but
+#: that it may give a function of its own an attribute.
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 #: Attributes that decide what all others are: the same holds of these.
 DECIDING = "__class__", "__dict__"
@@ -298,15 +299,18 @@ def store_plain(tracer, owner, name: str, value) -> None:
         if outside.source(owner) is not None:
             write(outside, outside.space("slots", owner), name, value)
         return
-    if is_a(owner, torch.Tensor) and name == "requires_grad":
+    if is_a(owner, torch.Tensor) and name == "requires_grad" and given:
         tracer.call(torch.Tensor.requires_grad_, (owner, *given))
         return
-    if is_a(owner, FIXED) and not tracer.is_made(owner) or (
-            name in DECIDING and attributes.existed(tracer, owner)):
+    found, place = attributes.lookup(tracer, type(owner), name)
+    existed = attributes.existed(tracer, owner)
+    if is_a(owner, FIXED) and not tracer.is_made(owner) and not (
+            existed and found is ABSENT and is_a(
+                owner, types.FunctionType)) or (
+            name in DECIDING and existed):
         tracer.recorder.sizes.history.counters.add(name)
         raise unsupported("effect",
                           f"setting {name} of a {type(owner).__name__}")
-    found, place = attributes.lookup(tracer, type(owner), name)
     hook = attributes.method(tracer, type(found), "__set__" if given
                              else "__delete__")
     is_slot = hook is not ABSENT
@@ -319,7 +323,7 @@ def store_plain(tracer, owner, name: str, value) -> None:
         hook, start = found.fset if given else found.fdel, (owner,)
     if type(hook) is types.FunctionType:
         tracer.call(hook, (*start, *given))
-    elif attributes.existed(tracer, owner) and (
+    elif existed and (
             found is not ABSENT or type(owner).__dictoffset__) and (
             not isinstance(found, property)):
         if not given and is_slot:
