@@ -95,7 +95,8 @@ def from_the_end(self, length):
 
 @rule(reversed)
 def _reversed(tracer, value):
-    """C code would call the `__getitem__` of a ModuleList unseen."""
+    """An iterator; by index if C would call Python's `__getitem__` unseen,
+    as that of a ModuleList."""
     method, _ = attributes.lookup(tracer, type(value), "__reversed__")
     if method is ABSENT and in_python(tracer, value, "__getitem__"):
         return tracer.call(from_the_end, (

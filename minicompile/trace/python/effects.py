@@ -275,8 +275,8 @@ READ |= {set: set_in_order, frozenset: set_in_order}
 
 # Attributes
 
-#: Classes whose objects a program may change only if it made them, but
-#: that it may give a function of its own an attribute.
+#: Classes whose objects a program may change only if it made them. A
+#: function of the program's may get attributes, though.
 FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 #: Attributes that decide what all others are: the same holds of these.
 DECIDING = "__class__", "__dict__"

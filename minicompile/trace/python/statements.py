@@ -368,8 +368,8 @@ def handlers(rows, shift: int) -> bytes:
 
 
 def left_waiting(frames: list[Frame]) -> list[Frame]:
-    """The frames up to the last of the program's, if one is: what the
-    standard library does for it is one step to us."""
+    """The frames, but those of the standard library that end the list: what
+    it does for the program is one step to us."""
     homes = [str(frame.globals.get("__name__")).partition(".")[0]
              for frame in frames]
     while homes[1:] and homes[-1] in sys.stdlib_module_names:
