@@ -202,3 +202,15 @@ def test_a_crop_is_compiled_for_all_sizes():
         torch.testing.assert_close(
             run(x), F.conv2d(x, w)[:, :, 1:-1, 1:-1].relu())
     assert run.stats().graphs == 1 and not run.stats().fallbacks
+
+
+@pytest.mark.parametrize("channels, moved", [(3, False), (16, True)])
+def test_where_onednn_writes_too_far_an_image_stays(channels, moved):
+    """The gradient of weights for every other pixel of a few channels."""
+    function = lambda x, w: F.conv2d(x.sin(), w, stride=2)  # noqa: E731
+    joint, _ = assert_same(function, grad(2, channels, 32, 32),
+                           grad(48, channels, 1, 1))
+    [backward] = (node for node in joint.graph.graph.nodes
+                  if node.target is CONVOLUTIONS[1])
+    assert backward.args[1].meta["val"].is_contiguous(
+        memory_format=torch.channels_last) == moved

@@ -1,9 +1,8 @@
 """Passes that save memory, and trips to it.
 
 A value with several readers is stored if that moves fewer bytes than
-computing it for each of them; and one whose reader has many more elements
-if computing it for each of those takes longer. A norm before a layer of
-one row is such a value: every output asks for the whole row.
+computing it for each of them; and so is one of which many sums read all.
+A norm before a layer of one row is such a value: each output is a sum.
 
 Horizontal fusion: groups that do not need each other join as well. Groups
 that read the same elements read them once, if these are many enough:
@@ -50,8 +49,8 @@ from ..lowerings import Value, elements
 #: A launch takes at least as long as reading so many elements.
 LAUNCH = 2 ** 14
 
-#: For a reader with so many more elements a value is stored, if all it has
-#: to compute takes as long as some launches.
+#: A value is stored that more sums than these read, if computing it for
+#: all of them takes as long as some launches.
 MANY, WORK = 64, 2 ** 26
 
 #: The types of devices where fresh memory costs more than old memory.
@@ -113,14 +112,14 @@ def saves(uses: Uses, node: fx.Node, value: Value) -> bool:
 
 
 def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
-    """Whether a reader with many more elements would compute the value, of
-    several tensors, so often that storing it takes less time, even by a
-    kernel of its own."""
-    most = max((uses.counts.get(each, 0)
-                for each in uses.readers[node]), default=0)
-    kinds = [type(part) for part in walk(value.element)]
-    return kinds.count(Load) > 1 and most > MANY * uses.counts[node] and (
-        most * kinds.count(Op) > WORK)
+    """Whether many sums, each over all of the value, would compute it from
+    several tensors so often that storing it takes less time."""
+    counts, kinds = uses.counts, [*map(type, walk(value.element))]
+    sums = {(counts.get(each, 0), counts.get(total, 0))
+            for each in uses.readers[node] for total in uses.readers[each]}
+    return kinds.count(Load) > 1 and any(
+        many == counts[node] * totals and totals > MANY
+        and many * kinds.count(Op) > WORK for many, totals in sums)
 
 
 def read_besides(uses: Uses, reader: fx.Node, node: fx.Node) -> set[str]:

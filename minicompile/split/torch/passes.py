@@ -213,14 +213,21 @@ def loses(node: fx.Node) -> bool:
     """Whether a convolution is slower in the layout: on a GPU those of
     groups, except for groups of one channel, or of four or another power
     of two, with as many results. For others cuDNN's kernels take up to 20
-    times as long, often with a launch for each group (H100, torch 2.11)."""
+    times as long, often with a launch for each group (H100, torch 2.11).
+
+    Or whether it is wrong: oneDNN writes beyond the gradient of weights
+    that each see every other pixel in fewer than 16 channels (torch 2.13).
+    """
     count = IMAGES.get(node.target)
-    groups = node.args[count + 7] if count else 1
-    if groups == 1:
+    if not count:
         return False
-    weight = value(node.args[count])
+    weight, steps, groups = (node.args[count + k] for k in (0, 2, 7))
+    weight = value(weight)
     channels = int(weight.shape[1])
-    return weight.is_cuda and (
+    if weight.device.type == "cpu":
+        return count == 2 and channels < 16 and max(steps) > 1 and all(
+            size == 1 for size in weight.shape[2:])
+    return groups != 1 and (
         weight.shape[0] != groups * channels or channels == 2
         or channels.bit_count() > 1)
 
