@@ -113,6 +113,16 @@ def test_columns_are_reduced_together():
         "64", "512"]
 
 
+def test_a_norm_before_a_layer_of_one_row_is_computed_once():
+    """Each of many outputs is a sum that reads all of it."""
+    def function(x, y, g, w):
+        return F.linear(F.rms_norm(x + y, (2048,), g), w)
+    schedule = fuse(as_cuda(aten(function, *fake_inputs(
+        (1, 2048), (1, 2048), (2048,), (40_000, 2048)))))
+    norm, layer = schedule.kernels
+    assert [len(norm.read), len(layer.read)] == [3, 2]
+
+
 def moved_on_a_gpu(function, *args):
     """(kernels, elements moved) of forward and backward on a GPU."""
     made = [fuse(as_cuda(half)) for half in halves(function, *args).values()]

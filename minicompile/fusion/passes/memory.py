@@ -118,7 +118,7 @@ def repeats(uses: Uses, node: fx.Node, value: Value) -> bool:
     sums = {(counts.get(each, 0), counts.get(total, 0))
             for each in uses.readers[node] for total in uses.readers[each]}
     return kinds.count(Load) > 1 and any(
-        many == counts[node] * totals and totals > MANY
+        many == counts[node] * totals and MANY < totals < many
         and many * kinds.count(Op) > WORK for many, totals in sums)
 
 
