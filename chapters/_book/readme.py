@@ -21,6 +21,7 @@ ROWS = (
     ("GPT-2, a training step", "gpu_transformers", "gpt2", "step ms"),
     ("BERT-base, a training step", "gpu_transformers", "bert", "step ms"),
     ("Llama-1B, a training step", "gpu_transformers", "llama", "step ms"),
+    ("Llama-1B, a word after 200", "gpu_word", None, "word ms"),
     ("GPT-2, memory at the peak", "gpu_transformers", "gpt2", "peak MiB"),
     ("GPT-2, the first step", "gpu_transformers", "gpt2", "first call s"),
     ("`x + 1`, a call", "gpu_calls", "x + 1, 16 elements", "us"),

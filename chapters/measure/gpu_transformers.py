@@ -147,7 +147,7 @@ def word() -> None:
                 turns[who].append(turn(run, 20, torch.cuda.synchronize))
         found = {who: run().float() for who, run in calls.items()}
     eager = found["eager"]
-    rows = [{"what": who, "word ms": median(turns[who]) * 1e3,
+    rows = [{"who": who, "word ms": median(turns[who]) * 1e3,
              "far": float((each - eager).norm() / eager.norm())}
             for who, each in found.items()]
     print(*rows, sep="\n", flush=True)
