@@ -36,8 +36,8 @@ class Node(metaclass=Interned):
         if hasattr(self, "operands"):
             return self.operands
         mask = getattr(self, "mask", None)
-        picks = picked(self.index) if hasattr(self, "index") else ()
-        return (mask,) * bool(mask) + tuple(pick.value for pick in picks)
+        return (mask,) * bool(mask) + (
+            places_of(self.index) if hasattr(self, "index") else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +90,11 @@ def picked(where: Index) -> tuple[Variable, ...]:
     that have a `value`, an expression."""
     return tuple(sorted((atom for atom in atoms_of(where)
                          if hasattr(atom, "value")), key=str))
+
+
+def places_of(where: Index) -> tuple[Expression, ...]:
+    """The values of these numbers."""
+    return tuple(pick.value for pick in picked(where))
 
 
 def symbols_of(*indices: Index) -> set[Symbol]:
@@ -224,9 +229,9 @@ class Loop:
     is. Storing rounds to the buffer's dtype; a reduction accumulates in
     the value's dtype. One of SCANS is stored at each element. With `down`,
     the loop goes over every element and folds `down` rows into one: their
-    elements share an `index`. A loop that `adds` to memory computes a part
-    of its index: several of its points may have the same; or none have, and
-    each `replaces` what lies there.
+    elements share an `index`. A loop that computes a part of its index
+    `adds` to memory, since several of its points may have the same; or, if
+    it `replaces` what lies there, no two have.
     """
 
     buffer: Buffer
@@ -244,15 +249,13 @@ class Loop:
 
     @property
     def adds(self) -> bool:
-        """Whether the value is added to what lies in memory, or replaces
-        some of it."""
-        return bool(picked(self.index))
+        """Whether the value is added to what lies in memory."""
+        return bool(picked(self.index)) and not self.replaces
 
     @cached_property
     def nodes(self) -> list[Expression]:
         """All that it computes, each once and after its parts."""
-        return walk(*(pick.value for pick in picked(self.index)),
-                    self.value)
+        return walk(*places_of(self.index), self.value)
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from .errors import Where
 from .index import Index, Symbol
-from .loops import Buffer, Kernel, Loop
+from .loops import Buffer, Kernel, Loop, picked
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def reads_of(step: object) -> dict[str, None]:
         case list():
             return {name: None for each in step for name in reads_of(each)}
         case Loop():
-            into = [step.buffer.into] * step.adds
+            into = [step.buffer.into] * bool(picked(step.index))
             return dict.fromkeys([*(load.buffer for load in step.loads),
                                   *into])
         case Kernel():

@@ -20,8 +20,8 @@ import torch
 from ..core.errors import BackendError, CompileError
 from ..core.index import Index, atoms_of
 from ..core.loops import (SCANS, Const, Expression, Kernel, Load, Loop,
-                          Node, Op, accurate, picked, renamed, rewrite,
-                          walk)
+                          Node, Op, accurate, places_of, renamed,
+                          rewrite, walk)
 from .target import Target
 
 
@@ -47,27 +47,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A value put into memory."""
+    """A value put into memory, or added to what lies there."""
 
     buffer: str
     index: Index
     value: Expression
-    replaces: bool = False
-
-    @property
-    def places(self) -> tuple[Expression, ...]:
-        """The numbers that name its place, if the kernel computes it."""
-        return tuple(pick.value for pick in picked(self.index))
-
-    @property
-    def adds(self) -> bool:
-        """Whether the value is added to what lies in memory."""
-        return bool(self.places) and not self.replaces
+    adds: bool
 
     @property
     def parts(self) -> tuple[Expression, ...]:
         """The values that it waits for."""
-        return *self.places, self.value
+        return *places_of(self.index), self.value
 
 
 #: What is done in a stage: computing a value, or storing it.
@@ -123,7 +113,7 @@ def stored(loop: Loop, kernel: Kernel, stores: dict[str, Store]) -> Store:
                      loop.down is not None)
     if value.dtype != into.dtype or isinstance(value, Const):
         value = Op("cast", (value,), into.dtype)
-    return Store(into.name, loop.index, value, loop.replaces)
+    return Store(into.name, loop.index, value, loop.adds)
 
 
 def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:

@@ -21,8 +21,8 @@ from itertools import chain
 
 from ..core.graph import has_effect
 from ..core.index import Index, Variable, guess, index, product
-from ..core.loops import (Buffer, Kernel, Loop, flatten, row_major,
-                          unflatten, walk)
+from ..core.loops import (Buffer, Kernel, Loop, flatten, picked,
+                          row_major, unflatten, walk)
 from ..core.schedule import Extern, made_by, reads_of
 from .lowerings import Value, axes, points
 
@@ -241,7 +241,7 @@ class Groups:
         devices = {loop.buffer.device for loop in loops}
         domain = unite(a.body.domain, b.body.domain)
         if len(devices) > 1 or domain is None or any(
-                loop.adds for loop in loops) or (
+                picked(loop.index) for loop in loops) or (
                     a.is_apart(b) or b.is_apart(a)):
             return
         for place in (None, *PLACES[-1](a.body, b.body)):

@@ -6,10 +6,13 @@ import random
 
 import pytest
 import torch
+from torch import fx
 from torch.nn import functional as F
 
 import minicompile
 from minicompile.core.schedule import Extern
+from minicompile.core.semantics.evaluate import evaluate_schedule
+from minicompile.fusion import fuse
 from minicompile.report.views.stages import moved
 from tests.same import assert_same
 
@@ -89,6 +92,24 @@ def test_operators_write_over_an_input():
         "aten.index_copy_.default", "aten._assert_async.msg"]
     [table] = stored(schedule)
     assert table == schedule.inputs[1].name
+
+
+def test_one_value_for_two_inputs():
+    """It lies in the memory of one; the other gets a copy."""
+    aten, graph, args = torch.ops.aten, fx.Graph(), [
+        torch.zeros(3), torch.zeros(3), torch.arange(3.)]
+    nodes = [graph.placeholder(name) for name in "xyz"]
+    made = graph.call_function(aten.mul.Tensor, (nodes[2], 2))
+    for node, value in zip([*nodes, made], [*args, args[2]]):
+        node.meta["val"] = value
+    for node in nodes[:2]:
+        graph.call_function(aten.copy_.default, (node, made)).meta[
+            "val"] = args[0]
+    graph.output(())
+    schedule = fuse(fx.GraphModule({}, graph))
+    assert len(stored(schedule)) == len(schedule.externs) == 1
+    evaluate_schedule(schedule, args)
+    assert args[0].tolist() == args[1].tolist() == [0, 2, 4]
 
 
 def product_between(x, w):

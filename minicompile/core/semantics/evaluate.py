@@ -76,7 +76,7 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
             0, place, given.to(wide), BEST.get(kind, kind))
         place = torch.arange(len(buffer))
     buffer.index_put_((place,), given.to(value.dtype).to(buffer.dtype),
-                      accumulate=loop.adds and not loop.replaces)
+                      accumulate=loop.adds)
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
@@ -229,10 +229,10 @@ def lines_of(loop: Loop) -> list[str]:
     value = f"{rule}({total}, {value})" if rule else value
     if total != target:
         value = f"{total} = {value}"
-    if loop.adds:
+    if picked(loop.index):
         place = named(Position(loop.index, torch.int64), {}, lines, indent)
         target = f"{indent}{loop.buffer.name}[{place}]"
-        return [*lines, f"{target} {'+' * (not loop.replaces)}= {value}"]
+        return [*lines, f"{target} {'+' * loop.adds}= {value}"]
     return [*lines, f"{indent}{target} = {value}"]
 
 

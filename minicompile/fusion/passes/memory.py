@@ -233,16 +233,17 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
     returned, readers = reads_of(lowered.outputs), readers_of(steps)
-    makers = {made.name: (place, made) for place, step in enumerate(steps)
+    makers = {made.name: place for place, step in enumerate(steps)
               for made in made_by(step)}
     left, copies = {}, set()
     for name, value in lowered.writes.items():
-        place, made = makers.get(value.buffer, (0, None))
-        reading, copy = readers.get(name, set()), made and made.into
-        if copy and len(readers[copy]) == 1 and is_copy(
-                steps[makers[copy][0]], copy, inputs[name]):
-            reading, made = reading - {makers[copy][0]}, replace(
-                made, into="")
+        place, reading = makers.get(value.buffer), readers.get(name, set())
+        fills = () if place is None else made_by(steps[place])
+        made = {each.name: each for each in fills}.get(value.buffer)
+        copy = made and made.into
+        if copy in makers and readers[copy] == {place} and is_copy(
+                steps[makers[copy]], copy, inputs[name]):
+            made, reading = replace(made, into=""), reading - {makers[copy]}
         if made and made.name not in returned and (
                 form(value) == form(made)) and can_store(
                     steps, place, inputs[name], made, reading):
@@ -252,11 +253,7 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
             left[name] = value
     over_dead(steps, {*returned, *copies, *(
         v.buffer for v in left.values())}, readers)
-    steps[:] = [step if isinstance(step, Extern) else replace(
-        step, loops=tuple(loop for loop in step.loops
-                          if loop.buffer.name not in copies))
-        for step in steps if not copies.issuperset(
-            made.name for made in made_by(step)) or not made_by(step)]
+    steps[:] = filter(None, [without(step, copies) for step in steps])
     return left
 
 
@@ -265,6 +262,16 @@ def is_copy(step: Kernel, name: str, given: Buffer) -> bool:
     loop = next(each for each in step.loops if each.buffer.name == name)
     return form(loop.buffer) == form(given) and loop.value == Load(
         given.name, loop.index, given.dtype)
+
+
+def without(step: Step, names: Collection[str]) -> Step | None:
+    """The step without the loops that fill these buffers; None if it fills
+    no other."""
+    if isinstance(step, Extern) or names.isdisjoint(step.written):
+        return step
+    rest = replace(step, loops=tuple(
+        loop for loop in step.loops if loop.buffer.name not in names))
+    return rest if rest.written else None
 
 
 def over_dead(steps: list[Step], kept: Collection[str],

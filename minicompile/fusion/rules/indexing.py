@@ -367,9 +367,10 @@ def adding(given: Callable[..., tuple | None], replaces: bool = False
              ) -> Value | None:
         node, lowering = context.node, context.lowering
         where = context.device.type
-        if where not in STOPS if replaces else (
-                context.dtype not in ADDED.get(where, ())
-                or torch.are_deterministic_algorithms_enabled()):
+        able = where in STOPS if replaces else (
+            context.dtype in ADDED.get(where, ())
+            and not torch.are_deterministic_algorithms_enabled())
+        if not able:
             return None
         found = given(context, *operands, **options)
         if not found:
