@@ -207,7 +207,9 @@ def test_a_crop_is_compiled_for_all_sizes():
 @pytest.mark.parametrize("channels, moved", [(3, False), (16, True)])
 def test_where_onednn_writes_too_far_an_image_stays(channels, moved):
     """The gradient of weights for every other pixel of a few channels."""
-    function = lambda x, w: F.conv2d(x.sin(), w, stride=2)  # noqa: E731
+    def function(x, w):
+        return F.conv2d(x.sin(), w, stride=2)
+
     joint, _ = assert_same(function, grad(2, channels, 32, 32),
                            grad(48, channels, 1, 1))
     [backward] = (node for node in joint.graph.graph.nodes

@@ -171,9 +171,10 @@ def constant(node: fx.Node) -> torch.Tensor | None:
 
 def grouped(player: Player, node: fx.Node) -> torch.Tensor | None:
     """Attention whose keys and values are copied for several heads, as a
-    call that reads them where they lie, if PyTorch has a kernel for that;
-    None for any other, and where gradients are asked for, which would be
-    laid out otherwise. The nodes of the way not taken are dead.
+    call that reads them where they lie, if PyTorch has a kernel for that.
+
+    None for any other. None also where gradients are asked for: they would
+    be laid out otherwise. The nodes of the way not taken are dead.
     """
     if node.target is not scaled_dot_product_attention:
         return None

@@ -265,7 +265,7 @@ def inner(outside: Outside, real: types.FunctionType, source: Source):
 
 
 def shown_dict(proxy: types.MappingProxyType) -> dict:
-    """What a mappingproxy shows."""
+    """The dict that a mappingproxy shows."""
     return gc.get_referents(proxy)[0]
 
 

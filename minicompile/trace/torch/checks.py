@@ -21,7 +21,7 @@ from ...core.guard import is_a
 from ..frame import OPCODES, TRUTH, jump_on_truth
 from ..reasons import unsupported
 from ..recorder import storage
-from ..rules import rule
+from ..rules import rule, tensor_method
 from ..tracer import begin
 
 
@@ -90,7 +90,8 @@ def needed(frame, at: int) -> bool | None:
 
 
 def asserted(frame, value, at: int):
-    """What the jump `at` asks; of a tensor, the truth that is checked."""
+    """The value that the jump `at` asks; or, if it is a tensor that the
+    graph can check, the truth that it must have."""
     truth = needed(frame, at) if is_a(value, torch.Tensor) and (
         not value.dim() and value.device.type == "cpu") else None
     if truth is None:
@@ -132,11 +133,9 @@ def unfed(tracer, outputs) -> bool:
 @rule(torch.Tensor.requires_grad_)
 def require_gradient(tracer, tensor, requires_grad=True):
     """A leaf made here: its gradient is lost, unless the leaf gets out."""
-    if tensor.requires_grad is requires_grad:
-        return tensor
-    what = "gradient", "Tensor.requires_grad_"
-    if not requires_grad or tracer.inference or (
+    if tensor.requires_grad or not requires_grad or tracer.inference or (
             tracer.outside.source(tensor) is not None):
-        raise unsupported(*what)
-    doubt(tracer, unfed, *what)
+        return tensor_method(tracer, "requires_grad_", (
+            tensor, requires_grad), {})
+    doubt(tracer, unfed, "gradient", "Tensor.requires_grad_")
     return tracer.native(torch.Tensor.requires_grad_, (tensor,))
