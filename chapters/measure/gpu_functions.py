@@ -274,6 +274,13 @@ FAMILIES = {
         lambda: [halves(8, 16, 1024, 64) for _ in range(3)]),
     "matrix and vector": Family(lambda a, x: (a @ x).relu(), lambda: (
         floats(8192, 8192), floats(8192))),
+    "many 3 x 3 products": Family(
+        lambda a, b: torch.tanh(a @ b), two(100_000, 3, 3)),
+    "many 8 x 8 products, bf16": Family(
+        lambda a, b: torch.tanh(a @ b), two(100_000, 8, 8, make=halves)),
+    "turned points": Family(
+        lambda x, turn: (x - x.mean(0)) @ turn.T,
+        lambda: (floats(1_000_000, 3), floats(3, 3))),
     "distances": Family(
         lambda a, b: ((a[:, None] - b[None]) ** 2).sum(-1),
         two(1024, 64)),
@@ -412,8 +419,8 @@ def main(asked: str, part: str = "") -> None:
     if asked:
         before = json.loads((RESULTS / "gpu_functions.json").read_text())
         when = {"commit": machine()["commit"]}
-        new = {row["what"]: row | when for row in rows}
-        rows = [new.get(row["what"], row) for row in before["rows"]]
+        old = {row["what"]: row for row in before["rows"]}
+        rows = [*(old | {row["what"]: row | when for row in rows}).values()]
     save("gpu_functions", rows)
 
 

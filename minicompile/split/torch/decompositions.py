@@ -14,7 +14,7 @@ torch/_inductor/decomposition.py.
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import pi
+from math import pi, prod
 
 import torch
 from torch._decomp import decomposition_table
@@ -75,6 +75,10 @@ SLOWER = 4
 #: A layer of one row is taken apart if each output has so many weights, or
 #: if there are no more outputs.
 WEIGHTS, OUTPUTS = 512, 1024
+#: The longest side of many matrices where sums of products take less time
+#: than a library. Of a single product, by the type of the device: so many
+#: pairs of numbers, or two sides that are so short.
+SIDE, PAIRS, SHORT = 16, {"cuda": 2 ** 17}, 4
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -198,7 +202,7 @@ def addmm(bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor,
     dtypes = {each.dtype for each in (a, b, bias) if each is not None}
     one_row = a.shape[0] == 1 and is_transposed(b) and (
         b.shape[0] >= WEIGHTS or b.shape[1] <= OUTPUTS)
-    if one_row and not factors and (
+    if (one_row or is_small(a, b)) and not factors and (
             len(dtypes) == 1 and a.is_floating_point()):
         made = products(a, b)
         return (made if bias is None else made + bias).to(a.dtype)
@@ -219,13 +223,14 @@ def cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1):
 
 
 def bmm(a: torch.Tensor, b: torch.Tensor):
-    """Matrices times a vector each, on a CPU: sums of products, which take
-    a tenth of the library's time, or mere products of two vectors."""
+    """Small matrices, or on a CPU matrices times a vector each: sums of
+    products, which take a tenth of the library's time, or mere products of
+    two vectors."""
     sizes = b.shape[2], *[a.shape[2]] * (a.dtype not in DIGITS)
-    if a.device.type != "cpu" or not a.is_floating_point() or not any(
-            type(size) is int and size == 1 for size in sizes):
-        return NotImplemented
-    return products(a, b).to(a.dtype)
+    vectors = a.device.type == "cpu" and any(
+        type(size) is int and size == 1 for size in sizes)
+    return products(a, b).to(a.dtype) if a.is_floating_point() and (
+        vectors or is_small(a, b)) else NotImplemented
 
 
 def products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -254,6 +259,20 @@ def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
     pays = lost / machine.arithmetic[a.dtype] > (
         2 * copied / machine.bandwidth + 2 * machine.launch)
     return (m, k, n) if pays else (0, 0, 0)
+
+
+def is_small(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether sums of products take less time than a library's call: for
+    many small matrices; on a GPU also for a product that is hardly any
+    work, or whose matrices are narrow, such as points that are turned."""
+    sides = (*a.shape[-2:], b.shape[-1])
+    known = [side for side in sides if type(side) is int]
+    pairs = PAIRS.get(a.device.type, 0)
+    if a.dim() == 3:
+        return len(known) == 3 and max(known) <= SIDE and (
+            pairs > 0 or a.dtype not in DIGITS)
+    return pairs > 0 and (sum(side <= SHORT for side in known) > 1 or len(
+        known) == 3 and prod(known) <= pairs)
 
 
 def is_transposed(matrix: torch.Tensor) -> bool:
