@@ -20,25 +20,47 @@ from chapters.measure.timing import compare, save
 from minicompile.report.views.models import MODELS, build
 
 
+def state() -> list:
+    """What `filtered` begins with: six numbers and how sure they are."""
+    one = torch.eye(6, device="cuda")
+    return [torch.ones(6, 1, device="cuda"), one, one * .9, one[:1],
+            one * .01, one[:1, :1]]
+
+
+def filtered(given: list) -> tuple:
+    """Four steps of a Kalman filter: many products of small matrices."""
+    x, p, moves, sees, drift, noise = given
+    for _ in range(4):
+        x, p = moves @ x, moves @ p @ moves.T + drift
+        gain = p @ sees.T / (sees @ p @ sees.T + noise)
+        x, p = x + gain @ (noise - sees @ x), p - gain @ sees @ p
+    return x, p
+
+
 def calls() -> None:
     """Microseconds a call where the work is nothing."""
     rows = []
     x = torch.randn(16, device="cuda")
-    layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).cuda()
+    small, large = (nn.Sequential(*(
+        nn.Linear(width, width) for _ in range(20))).cuda()
+        for width in (16, 256))
+    wide = torch.randn(1, 256, device="cuda")
+    again = "reduce-overhead"
     cases = (("x + 1, 16 elements", plus_one, x, None),
-             ("20 x Linear(16, 16)", layers, x[None], None),
-             ("x + 1, reduce-overhead", plus_one, x, "reduce-overhead"),
-             ("20 x Linear, reduce-overhead", layers, x[None],
-              "reduce-overhead"))
+             ("x + 1, replayed", plus_one, x, again),
+             ("20 x Linear(16, 16)", small, x[None], None),
+             ("20 x Linear(256, 256)", large, wide, None),
+             ("20 x Linear(256, 256), replayed", large, wide, again),
+             ("a Kalman filter, 4 steps", filtered, state(), None))
     for name, fn, given, mode in cases:
         torch._dynamo.reset()
         with torch.no_grad():
             seconds = compare({
-                "eager": lambda f=fn, a=given: f(a),
-                "torch.compile": lambda f=torch.compile(
-                    fn, mode=mode), a=given: f(a),
-                "minicompile": lambda f=minicompile.compile(
-                    fn, mode=mode), a=given: f(a),
+                "eager": partial(fn, given),
+                "torch.compile": partial(torch.compile(fn, mode=mode),
+                                         given),
+                "minicompile": partial(minicompile.compile(fn, mode=mode),
+                                       given),
             }, cuda=True)
         rows.append({"what": name, **{f"{who} us": t * 1e6
                                       for who, t in seconds.items()}})

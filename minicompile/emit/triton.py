@@ -143,13 +143,16 @@ TILINGS: list[Callable[[Kernel], Tiling]] = [plain]
 REWRITES: list[Callable[[Expression], Expression]] = []
 
 
-def print_kernel(kernel: Kernel) -> str:
-    """The kernel's definition: how it is launched, then its body."""
+def print_kernel(kernel: Kernel, tile: Callable[[Kernel], Tiling] | None
+                 = None) -> str:
+    """The kernel's definition: how it is launched, then its body. It is
+    tiled by `tile`, if there is one."""
     for change in REWRITES:
         kernel = replace(kernel, loops=tuple(
             replace(loop, value=rewrite(loop.value, change))
             for loop in kernel.loops))
-    tiling, symbols = TILINGS[-1](kernel), [*map(str, kernel.symbols)]
+    tiling = (tile or TILINGS[-1])(kernel)
+    symbols = [*map(str, kernel.symbols)]
     names = [argument(kernel, name)
              for name in (*kernel.read, *kernel.written)]
     names += symbols + ["wide: tl.constexpr"] * bool(tiling.large)

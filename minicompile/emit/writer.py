@@ -302,6 +302,8 @@ def computes(kernel: Kernel) -> list[str]:
 
 def failure(kernel: Kernel, error: Exception) -> CompileError:
     """The error for a kernel that did not compile, and whose it is."""
+    while getattr(error, "__cause__", None):  # of a function it calls
+        error = error.__cause__
     said = str(error).strip().splitlines() or [type(error).__name__]
     why = " … ".join(dict.fromkeys([said[0], said[-1]]))
     return CompileError("\n  it computes ".join([

@@ -14,12 +14,19 @@ from chapters._book.ptx import TYPES
 from minicompile.core import log
 from minicompile.emit import program, target
 from minicompile.emit.cuda import launcher
+from minicompile.emit.schedules import one_program
 from minicompile.emit.triton_math import INTERPRETED
 from tests.fusion.graphs import aten
 from tests.fusion.symbolic import sized, symbolic
 
 CUDA, COMPILERS = torch.cuda.is_available(), launcher.compilers
 compiles = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+
+@pytest.fixture(autouse=True)
+def in_a_row(apart, monkeypatch):
+    """Small kernels are one launch, as users have them."""
+    monkeypatch.setattr(one_program, "SMALL", 8192)
 
 
 def wave(x, w):

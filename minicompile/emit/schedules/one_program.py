@@ -1,0 +1,160 @@
+"""Small kernels in a row: one launch, of one program.
+
+A GPU needs longer to start a kernel than to do the work of a few thousand
+elements. So kernels in a row that are so small become one. Its only
+program does the work of each in one block, and between two of them all its
+threads wait for what the others have stored. What nobody else reads lies in
+one piece of memory. Without this file each of them is launched. Inductor
+joins independent kernels only, in
+torch/_inductor/codegen/triton_combo_kernel.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+
+from ...core.index import index
+from ...core.loops import Buffer, Kernel
+from ...core.schedule import Step
+from ..cuda.equal_kernels import MOST_TENSORS, form
+from ..launch import TEXTS, TritonPrinter
+from ..program import PLANS, Text, device_of
+from ..target import TRITON
+from ..triton import Axis, Tiling, argument, pow2, print_kernel
+from ..writer import computes
+
+#: The elements of a small kernel, and how many of them a warp has; how many
+#: kernels are one launch, at most.
+SMALL, FOR_EACH, MOST = 8192, 512, 32
+#: What the addresses in the piece of memory are multiples of, in bytes.
+ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class Chain(Kernel):
+    """The loops of kernels that one program runs, one after the other, and
+    their results that lie in its piece of memory."""
+
+    members: tuple[Kernel, ...] = ()
+    inner: tuple[Buffer, ...] = ()
+
+    @property
+    def scratch(self) -> str:
+        """The name of the piece of memory."""
+        return f"{self.name}_scratch"
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Where each result begins there, in bytes, and the last one ends.
+        """
+        return [*accumulate((-(-buffer.nbytes // ALIGNED) * ALIGNED
+                             for buffer in self.inner), initial=0)]
+
+    @cached_property
+    def written(self) -> dict[str, Buffer]:
+        """The buffers that others can read, and the piece of memory."""
+        more = Buffer(self.scratch, (index(self.places[-1]),), (index(1),),
+                      torch.uint8, device_of(self))
+        return Kernel.written.func(self) | (
+            {more.name: more} if self.inner else {})
+
+
+def single(kernel: Kernel) -> Tiling:
+    """One block for all points of a kernel."""
+    rows, row = (pow2(int(size)) for size in (
+        kernel.rows, kernel.row_length))
+    axes = Axis("x", kernel.ranges, rows), Axis("r", kernel.reduced, row)
+    return Tiling(axes if kernel.reduced else axes[:1], min(
+        8, max(1, rows * row // FOR_EACH)), counted="")
+
+
+def is_small(text: Text, step: Step) -> bool:
+    """Whether one block of one program can do all its work."""
+    return (type(step) is Kernel and not step.symbols and step.rows != 0
+            and isinstance(text.printers[device_of(step)], TritonPrinter)
+            and pow2(int(step.rows)) * pow2(int(step.row_length)) <= SMALL
+            and not any(loop.down for loop in step.loops))
+
+
+def joins(text: Text, run: list[Step], step: Step) -> bool:
+    """Whether the step is small, as the run before it is, on the same GPU,
+    and one launch can have them all."""
+    last = run[-1]
+    return len(run) < MOST and is_small(text, last) and is_small(
+        text, step) and device_of(last) == device_of(step) and len({
+            name for each in (*run, step)
+            for name in (*each.read, *each.written)}) <= MOST_TENSORS
+
+
+def chained(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
+    """The steps of a program, small kernels in a row as one."""
+    steps, launched = before(text)
+    schedule = replace(text.schedule, steps=steps)
+    runs: list[list[tuple[Step, tuple[str, ...]]]] = []
+    for step, freed in zip(steps, schedule.last_use):
+        if not runs or not joins(
+                text, [each for each, _ in runs[-1]], step):
+            runs.append([])
+        runs[-1].append((step, freed))
+    steps = tuple(map(chain, runs))
+    text.buffers |= {name: buffer for step in steps if isinstance(
+        step, Chain) for name, buffer in step.written.items()}
+    return steps, {step.name: launched.get(step.name, step)
+                   for step in steps if isinstance(step, Kernel)}
+
+
+def chain(run: list[tuple[Step, tuple[str, ...]]]) -> Step:
+    """The kernels as one, given what is freed after each; one as it is."""
+    members = tuple(step for step, _ in run)
+    first, *more = members
+    if not more:
+        return first
+    written = [b for each in members for b in each.written.values()]
+    dead = {name for _, freed in run for name in freed}.difference(
+        b.into for b in written)
+    inner = tuple(b for b in written if b.name in dead and not b.into)
+    return Chain(
+        f"{first.name}_and_{len(more)}_more", first.ranges, first.reduced,
+        tuple(loop for each in members for loop in each.loops),
+        frozenset(b.name for b in inner).union(
+            *(each.internal for each in members)), members, inner)
+
+
+def print_chain(kernel: Kernel) -> str:
+    """A kernel that calls what its members do, in turn."""
+    if not isinstance(kernel, Chain):
+        return print_plainly(kernel)
+    lines = [f"{argument(kernel, b.name)} = ({kernel.scratch}_ptr + {at})"
+             f".to(tl.pointer_type({TRITON.types[b.dtype]}))"
+             for b, at in zip(kernel.inner, kernel.places)]
+    parts: dict[object, tuple[str, str]] = {}  # the name of each, its text
+    checked = False
+    for member in kernel.members:
+        key, name = form(member), f"{member.name}_part"
+        if key not in parts:
+            about, jit, body = print_kernel(replace(
+                member, name=name), single).rpartition("@triton.jit\n")
+            parts[key] = name, f"{jit}{body}\n\n"
+            checked |= "debug=True" in about
+        given = ", ".join(argument(member, each)
+                          for each in (*member.read, *member.written))
+        lines += [f"{parts[key][0]}({given})", "tl.debug_barrier()"]
+    warps = max(single(each).warps for each in kernel.members)
+    names = [argument(kernel, name)
+             for name in (*kernel.read, *kernel.written)]
+    return "\n".join([
+        *(text for _, text in parts.values()),
+        *(f"# {each}" for each in computes(kernel)),
+        f"@launched(grid=lambda: 1, warps={warps}"
+        + ", debug=True, sanitize_overflow=False" * checked + ")",
+        f"@triton.jit\ndef {kernel.name}({', '.join(names)}):",
+        *(f"    {line}" for line in lines[:-1])])
+
+
+before, print_plainly = PLANS[-1], TEXTS[-1]
+PLANS.append(chained)
+TEXTS.append(print_chain)
