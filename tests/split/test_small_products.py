@@ -22,7 +22,8 @@ def as_on_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("sides", [(3, 3, 3), (2, 5, 16), (1, 4, 1)])
+@pytest.mark.parametrize("sides", [
+    (3, 3, 3), (2, 5, 16), (1, 4, 1), (90, 3, 4)])
 def test_many_small_matrices(sides, dtype):
     m, k, n = sides
     a, b = torch.randn(7, m, k, dtype=dtype), torch.randn(
@@ -47,7 +48,7 @@ def test_a_chain_of_turns_and_any_number_of_them():
 
 
 def test_others_stay_calls_of_the_library():
-    a = torch.randn(2, 17, 3)
+    a = torch.randn(2, 17, 5)
     assert calls(lambda a: a @ a.mT, a) == (1, 0)
     assert calls(lambda a: a[0] @ a[0].mT, a) == (1, 0)
     assert calls(lambda a: a @ a, torch.randn(2, 3, 3).bfloat16()) == (1, 0)

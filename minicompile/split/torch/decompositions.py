@@ -76,9 +76,9 @@ SLOWER = 4
 #: if there are no more outputs.
 WEIGHTS, OUTPUTS = 512, 1024
 #: The longest side of many matrices where sums of products take less time
-#: than a library. Of a single product, by the type of the device: so many
-#: pairs of numbers, or two sides that are so short.
-SIDE, PAIRS, SHORT = 16, {"cuda": 2 ** 17}, 4
+#: than a library; how short two sides are; the pairs of numbers of a single
+#: product, by the type of the device.
+SIDE, SHORT, PAIRS = 16, 4, {"cuda": 2 ** 17}
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -264,15 +264,14 @@ def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
 def is_small(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether sums of products take less time than a library's call: for
     many small matrices; on a GPU also for a product that is hardly any
-    work, or whose matrices are narrow, such as points that are turned."""
+    work; and if two sides are very short, as of points that are turned."""
     sides = (*a.shape[-2:], b.shape[-1])
     known = [side for side in sides if type(side) is int]
-    pairs = PAIRS.get(a.device.type, 0)
-    if a.dim() == 3:
-        return len(known) == 3 and max(known) <= SIDE and (
-            pairs > 0 or a.dtype not in DIGITS)
-    return pairs > 0 and (sum(side <= SHORT for side in known) > 1 or len(
-        known) == 3 and prod(known) <= pairs)
+    pairs, many = PAIRS.get(a.device.type, 0), a.dim() == 3
+    if not pairs and not (many and a.dtype not in DIGITS):
+        return False
+    return sum(side <= SHORT for side in known) > 1 or len(known) == 3 and (
+        max(known) <= SIDE if many else prod(known) <= pairs)
 
 
 def is_transposed(matrix: torch.Tensor) -> bool:
