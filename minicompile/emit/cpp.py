@@ -80,6 +80,11 @@ WRITERS: list[Callable[[Kernel], CppWriter]] = [CppWriter]
 
 def text_of(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
+    return "\n".join([head(kernel), *WRITERS[-1](kernel).body(), "}"])
+
+
+def head(kernel: Kernel) -> str:
+    """The lines that begin the function."""
     kinds = types(kernel)
     both = {name for buffer in kernel.written.values()
             for name in (buffer.name, buffer.into)
@@ -88,10 +93,12 @@ def text_of(kernel: Kernel) -> str:
              f"{'__restrict ' * (name not in both)}{name}_ptr"
              for name in (*kernel.read, *kernel.written)]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    return "\n".join([
-        f'extern "C" void {kernel.name}(',
-        "        " + ",\n        ".join(given) + ") {",
-        *WRITERS[-1](kernel).body(), "}"])
+    return f'extern "C" void {kernel.name}(\n        ' + (
+        ",\n        ".join(given) + ") {")
+
+
+#: How kernels are printed: the last row decides.
+TEXTS: list[Callable[[Kernel], str]] = [text_of]
 
 
 def types(kernel: Kernel) -> dict[str, str]:
@@ -99,7 +106,8 @@ def types(kernel: Kernel) -> dict[str, str]:
     bytes: g++ makes no vectors of a loop that reads `bool`."""
     found = {load.buffer: load.dtype for loop in kernel.loops
              for load in loop.loads}
-    found |= {loop.buffer.name: loop.buffer.dtype for loop in kernel.loops}
+    found |= {buffer.name: buffer.dtype for buffer in (
+        *(loop.buffer for loop in kernel.loops), *kernel.written.values())}
     for dtype in found.values():
         if dtype not in CPP.types:
             raise failure(kernel, f"C++ has no type for {dtype} here")
@@ -197,7 +205,10 @@ class CppPrinter:
 
     prelude = "from minicompile.emit.cpp import built, entry"
     begin = ""  # no stream
-    text = staticmethod(text_of)
+
+    def text(self, kernel: Kernel) -> str:
+        """The kernel as a C++ function."""
+        return TEXTS[-1](kernel)
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""

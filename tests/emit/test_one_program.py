@@ -1,6 +1,6 @@
 """Small kernels in a row become one launch, with the same results.
 
-Most tests run on a GPU, or with TRITON_INTERPRET=1 in the interpreter.
+Tests of Triton run on a GPU, or with TRITON_INTERPRET=1 in the interpreter.
 """
 
 import re
@@ -20,15 +20,23 @@ from tests.fusion.graphs import as_cuda, aten
 from tests.fusion.symbolic import results, symbolic
 from tests.judge import judged, near
 
-runs = pytest.mark.skipif(
-    not RUNS, reason="needs a GPU, or TRITON_INTERPRET=1")
-OPTIONS = Options(cpu_backend="triton")
+OPTIONS = {"C++": (Options(), torch.device("cpu")),
+           "Triton": (Options(cpu_backend="triton"), DEVICE)}
 
 
 @pytest.fixture(autouse=True)
 def together(monkeypatch):
-    """Kernels of so many elements are small here."""
+    """Kernels of so many elements are small here, on a CPU two, too."""
     monkeypatch.setattr(one_program, "SMALL", 8192)
+    monkeypatch.setattr(one_program, "FEWEST", 2)
+
+
+@pytest.fixture(params=["C++", pytest.param("Triton", marks=(
+    pytest.mark.skipif(not RUNS, reason="needs a GPU, or "
+                       "TRITON_INTERPRET=1")))])
+def target(request):
+    """The options of a program, and its device."""
+    return OPTIONS[request.param]
 
 
 def program_of(function, *args):
@@ -39,13 +47,14 @@ def program_of(function, *args):
 
 def launches(text):
     """How many kernels a program launches."""
-    return len(re.findall(r"\.run\(", text))
+    return int(re.search(r"Kernels: (\d+)", text)[1])
 
 
-def check(function, *args):
+def check(target, function, *args):
     """The program launches once, and is as right as eager."""
-    args = [arg.to(DEVICE) for arg in args]
-    program = emit.emit(fusion.fuse(aten(function, *args)), OPTIONS)
+    options, device = target
+    args = [arg.to(device) for arg in args]
+    program = emit.emit(fusion.fuse(aten(function, *args)), options)
     assert launches(program.source) == 1 < len(program.kernels)
     expected = results(function, args)
     for _ in range(2):  # the second call is launched another way
@@ -62,50 +71,47 @@ def normed(x, *weights):
     return x
 
 
-@runs
-def test_steps_that_need_each_other():
-    program = check(normed, torch.randn(5, 12), *torch.randn(3, 12, 12))
-    parts = re.findall(r"^def \w+_part\(", program.source, re.M)
+def test_steps_that_need_each_other(target):
+    program = check(target, normed, torch.randn(5, 12), *torch.randn(3, 12, 12))
+    parts = re.findall(r"(?:^def|void) \w+_part\(", program.source, re.M)
     assert len(parts) < len(program.kernels)  # equal ones are printed once
     assert program.source.count("= empty_strided(") == 2  # with the result
 
 
-@runs
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool])
-def test_what_lies_in_between_is_of_any_type(dtype):
+def test_what_lies_in_between_is_of_any_type(target, dtype):
     def f(x):
         y = x.amax(1).to(dtype)
         return (y[:, None] == y).sum(1), torch.where(y[:, None] > 0, x, 1)
-    check(f, torch.randint(-2, 3, (7, 9)).float())
+    check(target, f, torch.randint(-2, 3, (7, 9)).float())
 
 
-@runs
-def test_one_row_of_several_lengths():
+def test_one_row_of_several_lengths(target):
     def f(x, y):
         return x.softmax(0).sum(), (y - y.mean()).square().sum(), (
             x.amax() + y).argmax()
-    check(f, torch.randn(1000), torch.randn(37))
+    check(target, f, torch.randn(1000), torch.randn(37))
 
 
-@runs
 @pytest.mark.parametrize("seed", range(12))
-def test_random_sums(seed):
-    sums = Sums(seed)
-    args = [arg.to(DEVICE) for arg in sums.inputs()]
-    found = emit.emit(fusion.fuse(aten(sums, *args)), OPTIONS).run(
+def test_random_sums(target, seed):
+    sums, (options, device) = Sums(seed), target
+    args = [arg.to(device) for arg in sums.inputs()]
+    found = emit.emit(fusion.fuse(aten(sums, *args)), options).run(
         list(args))
     judged(near, found, sums(*args), sums, *args)
 
 
-@runs
-def test_what_is_written_in_place_is_no_part_of_the_scratch():
+def test_what_is_written_in_place_is_no_part_of_the_scratch(target):
     def f(x, n):
         n.add_(1)
         x.mul_(n.sum())
         return x.sum(0) * 2
-    x, n = torch.randn(5, 3, device=DEVICE), torch.ones(4, device=DEVICE)
+    options, device = target
+    x, n = torch.randn(5, 3, device=device), torch.ones(4, device=device)
     theirs = x.clone(), n.clone()
-    compiled = minicompile.compile(f, options={"cpu_backend": "triton"})
+    compiled = minicompile.compile(f, options={
+        "cpu_backend": options.cpu_backend})
     want, got = f(*theirs), compiled(x, n)
     torch.testing.assert_close((got, x, n), (want, *theirs))
     assert not compiled.stats().fallbacks
@@ -117,6 +123,14 @@ def test_a_large_kernel_or_an_operator_is_between():
         return a.norm(), y + a.sum(), (y @ y.t()).sum(0).norm()
     text = program_of(f, torch.randn(8, 30), torch.randn(300, 400))
     assert launches(text) > 3 and "_and_1_more.run(" in text
+
+
+def test_on_a_cpu_a_few_are_called_one_by_one(monkeypatch):
+    monkeypatch.setattr(one_program, "FEWEST", 4)
+    args = torch.randn(5, 12), *torch.randn(3, 12, 12)
+    for count, expected in (2, 1), (1, 2):
+        schedule = fusion.fuse(aten(normed, *args[:1 + count]))
+        assert launches(Text(schedule, Options()).program()) == expected
 
 
 def test_a_row_of_kernels_has_an_end(monkeypatch):

@@ -1,18 +1,19 @@
 """Small kernels in a row: one launch, of one program.
 
 A GPU needs longer to start a kernel than to do the work of a few thousand
-elements. So kernels in a row that are so small become one. Its only
-program does the work of each in one block, and between two of them all its
-threads wait for what the others have stored. What nobody else reads lies in
-one piece of memory. Without this file each of them is launched. Inductor
-joins independent kernels only, in
+elements; so does Python on a CPU. So kernels in a row that are so small
+become one. On a GPU its only program does the work of each in one block,
+and between two of them all its threads wait for what the others have
+stored. What nobody else reads lies in one piece of memory. Without this
+file each of them is launched. Inductor joins independent kernels only, in
 torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from ...core.index import index
 from ...core.loops import Buffer, Kernel
 from ...core.schedule import Step
+from .. import cpp
 from ..cuda.equal_kernels import MOST_TENSORS, form
 from ..launch import TEXTS, TritonPrinter
 from ..program import PLANS, Text, device_of
@@ -28,8 +30,8 @@ from ..triton import Axis, Tiling, argument, pow2, print_kernel
 from ..writer import computes
 
 #: The elements of a small kernel, and how many of them a warp has; how many
-#: kernels are one launch, at most.
-SMALL, FOR_EACH, MOST = 8192, 512, 32
+#: kernels are one launch, at most, and on a CPU at least.
+SMALL, FOR_EACH, MOST, FEWEST = 8192, 512, 32, 4
 #: What the addresses in the piece of memory are multiples of, in bytes.
 ALIGNED = 16
 
@@ -72,20 +74,19 @@ def single(kernel: Kernel) -> Tiling:
         8, max(1, rows * row // FOR_EACH)), counted="")
 
 
-def is_small(text: Text, step: Step) -> bool:
+def is_small(step: Step) -> bool:
     """Whether one block of one program can do all its work."""
     return (type(step) is Kernel and not step.symbols and step.rows != 0
-            and isinstance(text.printers[device_of(step)], TritonPrinter)
             and pow2(int(step.rows)) * pow2(int(step.row_length)) <= SMALL
             and not any(loop.down for loop in step.loops))
 
 
-def joins(text: Text, run: list[Step], step: Step) -> bool:
-    """Whether the step is small, as the run before it is, on the same GPU,
-    and one launch can have them all."""
+def joins(run: list[Step], step: Step) -> bool:
+    """Whether the step is small, as the run before it is, on the same
+    device, and one launch can have them all."""
     last = run[-1]
-    return len(run) < MOST and is_small(text, last) and is_small(
-        text, step) and device_of(last) == device_of(step) and len({
+    return len(run) < MOST and is_small(last) and is_small(
+        step) and device_of(last) == device_of(step) and len({
             name for each in (*run, step)
             for name in (*each.read, *each.written)}) <= MOST_TENSORS
 
@@ -96,23 +97,25 @@ def chained(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
     schedule = replace(text.schedule, steps=steps)
     runs: list[list[tuple[Step, tuple[str, ...]]]] = []
     for step, freed in zip(steps, schedule.last_use):
-        if not runs or not joins(
-                text, [each for each, _ in runs[-1]], step):
+        if not runs or not joins([each for each, _ in runs[-1]], step):
             runs.append([])
         runs[-1].append((step, freed))
-    steps = tuple(map(chain, runs))
+    steps = tuple(step for run in runs for step in chain(text, run))
     text.buffers |= {name: buffer for step in steps if isinstance(
         step, Chain) for name, buffer in step.written.items()}
     return steps, {step.name: launched.get(step.name, step)
                    for step in steps if isinstance(step, Kernel)}
 
 
-def chain(run: list[tuple[Step, tuple[str, ...]]]) -> Step:
-    """The kernels as one, given what is freed after each; one as it is."""
+def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]]
+          ) -> tuple[Step, ...]:
+    """The kernels as one, given what is freed after each; or a few as they
+    are."""
     members = tuple(step for step, _ in run)
     first, *more = members
-    if not more:
-        return first
+    if not more or len(members) < FEWEST and not isinstance(
+            text.printers[device_of(first)], TritonPrinter):
+        return members
     written = [b for each in members for b in each.written.values()]
     dead = {name for _, freed in run for name in freed}.difference(
         b.into for b in written)
@@ -121,40 +124,63 @@ def chain(run: list[tuple[Step, tuple[str, ...]]]) -> Step:
         f"{first.name}_and_{len(more)}_more", first.ranges, first.reduced,
         tuple(loop for each in members for loop in each.loops),
         frozenset(b.name for b in inner).union(
-            *(each.internal for each in members)), members, inner)
+            *(each.internal for each in members)), members, inner),
+
+
+def calls(kernel: Chain, text: Callable[[Kernel], str]
+          ) -> tuple[list[str], list[str]]:
+    """The functions that a chain calls, one for equal kernels, as `text`
+    prints them; and its calls, with the names of the tensors."""
+    parts: dict[object, tuple[str, str]] = {}
+    found = []
+    for member in kernel.members:
+        key, name = form(member), f"{member.name}_part"
+        if key not in parts:
+            parts[key] = name, text(replace(member, name=name))
+        found.append(f"{parts[key][0]}(" + ", ".join(
+            argument(kernel, each)
+            for each in (*member.read, *member.written)) + ")")
+    return [text for _, text in parts.values()], found
 
 
 def print_chain(kernel: Kernel) -> str:
     """A kernel that calls what its members do, in turn."""
     if not isinstance(kernel, Chain):
         return print_plainly(kernel)
+    texts, found = calls(kernel, partial(print_kernel, tile=single))
+    parts = [text.rpartition("@triton.jit\n") for text in texts]
+    checked = any("debug=True" in about for about, *_ in parts)
+    warps = max(single(each).warps for each in kernel.members)
     lines = [f"{argument(kernel, b.name)} = ({kernel.scratch}_ptr + {at})"
              f".to(tl.pointer_type({TRITON.types[b.dtype]}))"
              for b, at in zip(kernel.inner, kernel.places)]
-    parts: dict[object, tuple[str, str]] = {}  # the name of each, its text
-    checked = False
-    for member in kernel.members:
-        key, name = form(member), f"{member.name}_part"
-        if key not in parts:
-            about, jit, body = print_kernel(replace(
-                member, name=name), single).rpartition("@triton.jit\n")
-            parts[key] = name, f"{jit}{body}\n\n"
-            checked |= "debug=True" in about
-        given = ", ".join(argument(member, each)
-                          for each in (*member.read, *member.written))
-        lines += [f"{parts[key][0]}({given})", "tl.debug_barrier()"]
-    warps = max(single(each).warps for each in kernel.members)
+    lines += "\n    tl.debug_barrier()\n    ".join(found).split("\n    ")
     names = [argument(kernel, name)
              for name in (*kernel.read, *kernel.written)]
     return "\n".join([
-        *(text for _, text in parts.values()),
+        *(f"{jit}{body}\n\n" for _, jit, body in parts),
         *(f"# {each}" for each in computes(kernel)),
         f"@launched(grid=lambda: 1, warps={warps}"
         + ", debug=True, sanitize_overflow=False" * checked + ")",
         f"@triton.jit\ndef {kernel.name}({', '.join(names)}):",
-        *(f"    {line}" for line in lines[:-1])])
+        *(f"    {line}" for line in lines)])
+
+
+def print_in_cpp(kernel: Kernel) -> str:
+    """The same in C++."""
+    if not isinstance(kernel, Chain):
+        return cpp.text_of(kernel)
+    texts, found = calls(kernel, cpp.text_of)
+    kinds = cpp.types(kernel)
+    return "\n".join([
+        *texts, cpp.head(kernel),
+        *(f"    auto {b.name}_ptr = ({kinds[b.name]}*)("
+          f"{kernel.scratch}_ptr + {at});"
+          for b, at in zip(kernel.inner, kernel.places)),
+        *(f"    {call};" for call in found), "}"])
 
 
 before, print_plainly = PLANS[-1], TEXTS[-1]
 PLANS.append(chained)
 TEXTS.append(print_chain)
+cpp.TEXTS.append(print_in_cpp)
