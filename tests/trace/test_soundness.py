@@ -668,36 +668,32 @@ def matched(x, value):
     return x + 1
 
 
+def scaled(x, value):
+    return x * 2 if isinstance(value, Scaling) else x + 1
+
+
 def masked_by_now(x, value):
     value.mask = None
     return x * 2 if isinstance(value, (int, Masked)) else x + 1
 
 
-@pytest.mark.parametrize("function", [masked, matched])
-def test_what_a_protocol_names_comes_and_goes(function):
-    without, with_one = Plain(), Plain()
-    with_one.mask = 1
-    compiled = check(function, (X, without), (X, with_one))
-    del with_one.mask
-    assert torch.equal(compiled(X, with_one), X + 1)
-
-
-def test_what_a_protocol_names_is_written_in_the_call():
-    check(masked_by_now, (X, Plain()), graphs=1)
-
-
-def test_a_class_may_have_what_a_protocol_names():
-    def f(x, value):
-        return x * 2 if isinstance(value, Scaling) else x + 1
-
+@pytest.mark.parametrize("function", [
+    masked, matched, masked_by_now, scaled])
+def test_what_a_protocol_names_is_asked_by_python(function):
     class Scaled:
         def scale(self):
             return 2
 
-    value = Scaled()
-    compiled = check(f, (X, value), (X, X), (X, Plain()), graphs=3)
+    compiled = minicompile.compile(function, backend="eager")
+    with_one, value = Plain(), Scaled()
+    with_one.mask = 1
+    for each in (Plain(), with_one, value, X):
+        assert torch.equal(compiled(X, each), function(X, each))
+    del with_one.mask
     value.scale = None
-    assert torch.equal(compiled(X, value), f(X, value))
+    for each in (with_one, value):
+        assert torch.equal(compiled(X, each), function(X, each))
+    assert "Protocol" in str(compiled.cache.breaks)
     del value.scale, Scaled.scale
     assert torch.equal(compiled(X, value), X + 1)
 

@@ -17,7 +17,6 @@ import inspect
 import itertools
 import operator
 import re
-import sys
 import types
 import typing
 import weakref
@@ -174,11 +173,8 @@ def is_instance(tracer, value, kinds) -> bool:
     kind = type_of(value)
     if isinstance(kinds, type(torch.FloatTensor)):
         raise unsupported("builtin", "isinstance of a typed tensor")
-    if getattr(kinds, "_is_runtime_protocol", False) and (
-            kinds._is_protocol):
-        return unless(TypeError, (kinds in kind.__mro__,), tracer.call,
-                      issubclass, (kind, kinds)) or conforms(
-                          tracer, value, kinds)
+    if getattr(kinds, "_is_protocol", False):
+        raise unsupported("builtin", "isinstance of a Protocol")
     if isinstance(kinds, abc.ABCMeta):
         tracer.call(issubclass, (kind, kinds))  # guarded
     attributes.rely_on(tracer, kind)
@@ -197,22 +193,6 @@ def is_subclass(tracer, kind, kinds) -> bool:
         tracer.outside.relate(f"issubclass({{}}) is {answer}", *map(
             tracer.outside.constant, (kind, kinds)))
     return answer
-
-
-def conforms(tracer, value, protocol: type) -> bool:
-    """Whether an object has all that a Protocol names.
-
-    None is no method. Since Python 3.12 no descriptor is asked.
-    """
-    for name in sorted(typing._get_protocol_attrs(protocol)):
-        if sys.version_info < (3, 12):
-            found = _getattr(tracer, value, name, ABSENT)
-        elif (found := attributes.own(tracer, value, name)) is ABSENT:
-            found = attributes.method(tracer, type_of(value), name)
-        if found is ABSENT or found is None and callable(
-                getattr(protocol, name, None)):
-            return False
-    return True
 
 
 def unless(error: type, default: tuple, function, *args):
