@@ -221,7 +221,7 @@ OPCODES |= {
     "BINARY_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "COMPARE_OP": (2, 1, lambda f, op, a, b: f.tracer.binary(op, a, b)),
     "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(x)),
-    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.iterator(x)),
+    "GET_ITER": (1, 1, lambda f, _, x: f.tracer.ask(iter, x)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: values),
     "BUILD_LIST": (int, 1, lambda f, _, *values: [*values]),
     "BUILD_MAP": (lambda count: 2 * count, 1, lambda f, _, *values: (

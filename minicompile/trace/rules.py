@@ -143,9 +143,10 @@ def means(meaning, *functions):
 
 means(binary, *INPLACE, *INPLACE.values(), *COMPARISONS)
 means(ask, *GIVING, len)
-means(whole, dict.keys, dict.values, dict.items)
+means(whole, dict.keys, dict.values, dict.items, dict.__iter__,
+      dict.__len__)
 rule(operator.truth, bool)(lambda tracer, *value: tracer.truth(*value))
-rule(iter)(lambda tracer, value: tracer.iterator(value))
+rule(iter)(lambda tracer, value: ask(tracer, iter, value))
 rule(torch._C._get_tracing_state)(lambda tracer: None)
 
 # Functions written in C
@@ -166,7 +167,8 @@ CONTAINERS = VALUES | {
         {}.keys(), {}.values(), {}.items(), *map(iter, (
             (), [], range(0), {}, {}.values(), {}.items()))))}
 MOVING = {iter, next, len, bool, list, tuple, dict, operator.getitem,
-          list.append, list.extend, dict.keys, dict.values, dict.items}
+          list.append, list.extend, dict.keys, dict.values, dict.items,
+          dict.__iter__, dict.__len__}
 
 #: What makes a method of C's of an object.
 BINDING = {types.MethodDescriptorType.__get__,

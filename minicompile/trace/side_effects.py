@@ -352,8 +352,7 @@ class Outside:
         So its views and iterators are Python's own, and notice a change.
         """
         if not self.is_dict(value):
-            read = READ.get(type(value))
-            return read(self, value) if read else value
+            return value
         space = self.space("items", value)
         for key in self.keys(space):
             self.whole(self.read(space, key))
@@ -371,6 +370,3 @@ class Outside:
 
 #: How an object of each class is read for the first time.
 FIRST: dict[type, Callable] = {}
-
-#: A class of copies -> the object that C code gets in place of a copy.
-READ: dict[type, Callable] = {}

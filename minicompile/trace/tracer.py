@@ -183,7 +183,7 @@ class Tracer:
             answer = self.asked(name, value)
             if answer is not ABSENT:
                 return bool(answer)
-        return self.natively(bool, (self.outside.resolve(value),), depth=0)
+        return self.natively(bool, (value,), depth=0)
 
     def stored(self, mapping: dict, key):
         """The value that a dict holds at a key, or ABSENT."""
@@ -194,15 +194,9 @@ class Tracer:
 
     # Iteration
 
-    def iterator(self, value):
-        """`iter(value)`, which may be an object of the program's."""
-        made = self.asked("__iter__", value)
-        return made if made is not ABSENT else self.natively(
-            iter, (self.outside.resolve(value),), depth=0)
-
     def iterate(self, value):
-        """The same, as an iterator that C code may step."""
-        return WAYS["step"](self, self.iterator(value))
+        """`iter(value)`, as an iterator that C code may step."""
+        return WAYS["step"](self, self.ask(iter, value))
 
     def mapping(self, value) -> dict:
         """The items of `**value`, as a dict."""

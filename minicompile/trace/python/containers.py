@@ -84,7 +84,7 @@ def length(tracer, mapping: dict) -> int:
 
 # Methods of dicts
 
-means(whole, dict.copy, dict.__iter__, dict.__reversed__, *(
+means(whole, dict.copy, dict.__reversed__, *(
     vars(OrderedDict)[name] for name in (
         "keys", "values", "items", "copy", "__iter__", "__reversed__")))
 

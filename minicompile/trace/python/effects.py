@@ -28,7 +28,7 @@ from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
 from ..rules import rule
-from ..side_effects import (FIRST, LONG_LIST, READ, UNREAD, Namespace,
+from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
                             Outside, is_hidden)
 from ..tracer import CHECKS
 
@@ -260,17 +260,18 @@ def constants(outside: Outside, real: set | frozenset, source: Source):
     return value
 
 
-def set_in_order(outside: Outside, value: set | frozenset):
-    """A set, or its elements if the copy has them in another order."""
-    order = outside.orders.get(id(value))
-    if order and {*order} != value:
+@rule(set.__iter__, frozenset.__iter__)
+def in_order(tracer, values: set | frozenset):
+    """An iterator of a set; if the copy has another order, in the real's.
+    """
+    order = tracer.outside.orders.get(id(values), values)
+    if {*order} != values:
         raise unsupported("effect", "iterating over a set")
-    return [*order] if order else value
+    return iter(order)
 
 
 FIRST |= {list: copied, deque: copied,
           set: constants, frozenset: constants}
-READ |= {set: set_in_order, frozenset: set_in_order}
 
 
 # Attributes

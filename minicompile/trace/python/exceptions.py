@@ -326,7 +326,7 @@ OPCODES |= {
     "END_SEND": (2, 1, lambda frame, _, source, value: value),
     "YIELD_VALUE": (1, None, lambda frame, _, value: (YIELD, value)),
     "GET_YIELD_FROM_ITER": (1, None, lambda frame, _, value: (
-        frame.stack.append(frame.tracer.iterator(value)))),
+        frame.stack.append(frame.tracer.ask(iter, value)))),
 }
 
 
