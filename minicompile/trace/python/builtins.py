@@ -152,47 +152,36 @@ UNIONS = typing.Union, types.UnionType
 
 
 def judged(tracer, function, value, kinds):
-    """The answer of several classes, of a user's check, or of C code."""
+    """The answer of several classes, of a user's check, or of C code.
+
+    That of an abstract class is guarded: others can be registered with it.
+    """
     if type(kinds) is tuple or typing.get_origin(kinds) in UNIONS:
         return any(tracer.call(function, (value, each)) for each in (
             getattr(kinds, "__args__", kinds)))
-    if function is isinstance and type_of(value) is kinds:
+    kind = type_of(value) if function is isinstance else value
+    if function is isinstance and kind is kinds:
         return True
     check = in_python(tracer, kinds, f"__{function.__name__[2:]}check__")
     if check is not None and not trusted(home(check)):
         return tracer.truth(tracer.call(check, (kinds, value)))
-    return (is_instance if function is isinstance else is_subclass)(
-        tracer, value, kinds)
-
-
-means(judged, isinstance, issubclass)
-
-
-def is_instance(tracer, value, kinds) -> bool:
-    """`isinstance` of one class, whose check is not the program's."""
-    kind = type_of(value)
     if isinstance(kinds, type(torch.FloatTensor)):
         raise unsupported("builtin", "isinstance of a typed tensor")
     if getattr(kinds, "_is_protocol", False):
         raise unsupported("builtin", "isinstance of a Protocol")
-    if isinstance(kinds, abc.ABCMeta):
-        tracer.call(issubclass, (kind, kinds))  # guarded
-    attributes.rely_on(tracer, kind)
-    return tracer.native(*(
-        (isinstance, (value, kinds)) if kind is type(value)
-        else (issubclass, (kind, kinds))))
-
-
-def is_subclass(tracer, kind, kinds) -> bool:
-    """`issubclass` of one class; the answer of an ABC is guarded."""
     if is_a(kind, type):
         attributes.rely_on(tracer, kind)
-    answer = tracer.native(issubclass, (kind, kinds))
-    if isinstance(kinds, abc.ABCMeta) and any(
-            attributes.kept_in(tracer, each) for each in (kind, kinds)):
-        tracer.outside.relate(f"issubclass({{}}) is {answer}", *map(
-            tracer.outside.constant, (kind, kinds)))
-    return answer
+    if isinstance(kinds, abc.ABCMeta):
+        answer = tracer.native(issubclass, (kind, kinds))
+        if any(attributes.kept_in(tracer, each) for each in (kind, kinds)):
+            tracer.outside.relate(f"issubclass({{}}) is {answer}", *map(
+                tracer.outside.constant, (kind, kinds)))
+    if kind is not type(value):  # it stands for one of that class
+        function, value = issubclass, kind
+    return tracer.native(function, (value, kinds))
+
+
+means(judged, isinstance, issubclass)
 
 
 def unless(error: type, default: tuple, function, *args):
