@@ -22,7 +22,7 @@ from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept
 from .frame import RETURN, Frame
-from .graph_breaks import CONTINUATIONS, breaking, ending, waiting
+from .graph_breaks import CONTINUATIONS, breaking, ending
 from .reasons import WAYS, Raised, Stopped, internal, unsupported
 from .recorder import ConstantSizes, History, storage
 from .tracer import Tracer, rely_on_code
@@ -122,8 +122,9 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
     refusal = error.at(place) if place else error
     refusal.stops = [] if tracer.stop or refusal.kind in (
         "recursion", "finalizer") else [
-        moment for frame in reversed(waiting(tracer)) for moment in (
-            frame.texts.get(frame.current().line), frame.moment) if moment]
+        moment for frame in reversed(WAYS["waits"](tracer.left))
+        for moment in (frame.texts.get(frame.current().line), frame.moment)
+        if moment]
     return refusal
 
 
@@ -137,7 +138,7 @@ def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:
         frames = stopped.args[0]
-        if len(waiting(tracer)) < len(frames):
+        if len(WAYS["waits"](tracer.left)) < len(frames):
             raise unsupported("code", "something in between") from None
         return *breaking(tracer, frames), (Unsupported(*why.args),)
     assert how is RETURN

@@ -24,18 +24,9 @@ from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
 
 
-def waiting(tracer) -> list[Frame]:
-    """The frames, outermost first, that can be left waiting.
-
-    The list ends where something other than a plain call stands between
-    two of them, or earlier, as a row of the reference says.
-    """
-    return WAYS["waits"](tracer.left)
-
-
-#: Those of the frames that can be left in their middle.
+#: Those of the frames that a failed trace has left which can wait in
+#: their middle. A row of the reference ends the list earlier.
 WAYS["waits"] = list
-
 
 #: Functions of frames' values that are the rest of a call, compiled, too.
 CONTINUATIONS: set[FunctionType] = set()
