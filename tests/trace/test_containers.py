@@ -349,3 +349,19 @@ def test_an_object_is_made_again_without_asking_its_class(kind):
         made, "__dict__")
     assert list(held) == ["v"] and held["v"].tolist() == [2, 2]
     assert kind is not Slots or made.empty == 5
+
+
+def united(x, a, b):
+    return x + 1, a | b, b | a, a | {"z": x}
+
+
+KINDS = {"dict": dict, "ordered": OrderedDict,
+         "default": lambda given: defaultdict(list, given)}
+
+
+@pytest.mark.parametrize("one", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_a_union_of_dicts_is_of_pythons_class(one, other):
+    given = torch.ones(2), KINDS[one]({"a": 1}), KINDS[other]({"b": 2})
+    compiled = minicompile.compile(united, backend="eager")
+    assert repr(compiled(*given)) == repr(united(*given))

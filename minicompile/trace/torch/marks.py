@@ -129,13 +129,12 @@ def enter_marked(tracer, function, args, kwargs):
 WAYS["marked"] = enter_marked
 
 
-#: How TorchScript's functions and its modules' methods are called; a plain
-#: function is there once PyTorch's tools for its tests are imported.
-SCRIPTED = [(each, getattr(each, "__func__", each)) for each in (
-    torch.jit.ScriptFunction.__call__, torch._C.ScriptMethod.__call__)]
+#: How TorchScript's functions are called; a plain function is there once
+#: PyTorch's tools for its tests are imported.
+SCRIPTED = torch.jit.ScriptFunction.__call__
 
 
-@rule(*SCRIPTED[0])
+@rule(SCRIPTED, getattr(SCRIPTED, "__func__", SCRIPTED))
 def scripted(tracer, function, /, *args, **kwargs):
     """The Python that a scripted function was made of, if TorchScript made
     it, and passes on each number as it is: it makes a float of an int."""
@@ -151,9 +150,6 @@ def scripted(tracer, function, /, *args, **kwargs):
             made.qualified_name != function.qualified_name):  # traced
         raise unsupported("library", "a function of TorchScript")
     return tracer.enter(inside, args, kwargs)
-
-
-rule(*SCRIPTED[1])(refusing("library", "a module of TorchScript"))
 
 
 def assumed(tracer, function, args: tuple, kwargs: dict):
