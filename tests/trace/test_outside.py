@@ -875,6 +875,19 @@ def test_a_number_that_varies_may_be_a_key_that_is_there(function):
     assert left[0] == left[1]
 
 
+@pytest.mark.parametrize("key", [len, sum, lambda log: log[0]])
+def test_a_list_is_read_if_c_code_looks_at_it_before_it_grows(key):
+    def function(x, one, other):
+        max(map(getattr, [one, other], ["losses"] * 2), key=key).append(5)
+        return x + 1
+
+    for run in function, minicompile.compile(function, backend="eager"):
+        one, other = Run(), Run()
+        one.losses, other.losses = [1], [2, 3]
+        run(torch.ones(2), one, other)
+        assert (one.losses, other.losses) == ([1], [2, 3, 5])
+
+
 @pytest.mark.parametrize("kind", (list, lambda given: deque(given, 3)))
 @pytest.mark.parametrize("place", (0, 1, -1, -3))
 def test_an_element_is_what_it_is_behind_what_was_appended(kind, place):

@@ -168,7 +168,7 @@ def judged(tracer, function, value, kinds):
     if isinstance(kinds, type(torch.FloatTensor)):
         raise unsupported("builtin", "isinstance of a typed tensor")
     if getattr(kinds, "_is_protocol", False):
-        raise unsupported("builtin", "isinstance of a Protocol")
+        raise unsupported("builtin", f"{function.__name__} of a Protocol")
     if is_a(kind, type):
         attributes.rely_on(tracer, kind)
     if isinstance(kinds, abc.ABCMeta):

@@ -372,6 +372,7 @@ class Callback:
     def __call__(self, *args, **kwargs):
         made = args[0] if self.function is None else self.tracer.call(
             self.function, args, kwargs)
+        made = self.tracer.outside.whole(made)  # C code may look into it
         return self.then(made) if self.then else made
 
 

@@ -264,10 +264,10 @@ def constants(outside: Outside, real: set | frozenset, source: Source):
 def in_order(tracer, values: set | frozenset):
     """An iterator of a set; if the copy has another order, in the real's.
     """
-    order = tracer.outside.orders.get(id(values), values)
-    if {*order} != values:
+    order = tracer.outside.orders.get(id(values))
+    if order and {*order} != values:
         raise unsupported("effect", "iterating over a set")
-    return iter(order)
+    return iter(order or values)
 
 
 FIRST |= {list: copied, deque: copied,
