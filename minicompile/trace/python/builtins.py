@@ -82,7 +82,6 @@ def iter_by_index(self):
         yield value
 
 
-@polyfill()
 def from_the_end(self, length):
     for at in range(length)[::-1]:
         try:

@@ -398,7 +398,7 @@ def stepping(tracer, iterator):
 def polyfill(*functions):
     """Let calling `functions` mean tracing the decorated one."""
     def register(written):
-        rule(*functions, written)(lambda tracer, *args, **kwargs: begin(
+        rule(*functions)(lambda tracer, *args, **kwargs: begin(
             tracer, written, args, kwargs).run()[1])
         return written
     return register
