@@ -40,8 +40,8 @@ SLOTS = types.GetSetDescriptorType, types.MemberDescriptorType
 LONG_LIST = 32
 
 #: Names that mean something else in generated text.
-TAKEN = {"L", "F", "outputs", "finish", "graph", "run", "math", "torch",
-         "disjoint_memory", "value", "failed", "None"}
+TAKEN = {"L", "F", "check", "outputs", "finish", "graph", "run", "math",
+         "torch", "disjoint_memory", "value", "failed", "None"}
 
 
 def is_bound(value: object) -> bool:

@@ -919,3 +919,17 @@ def test_a_list_that_was_stored_unread_is_read_from_there():
         one, other = Logger(), Slots()
         one.log, other.log = [*range(n)], [0]
         assert compiled(torch.ones(2), one, other) == [n + 1, 2]
+
+
+def check(shape):
+    return len(shape) == 2
+
+
+def test_a_function_may_be_called_what_generated_text_calls_another():
+    """Each name means one thing, or the guards never hold."""
+    compiled = minicompile.compile(
+        lambda x: x.sin() if check(x.shape) else x.cos())
+    for x in (torch.ones(2), torch.ones(2), torch.ones(2, 2)):
+        close(compiled(x), x.sin() if x.dim() == 2 else x.cos())
+    assert compiled.stats().graphs == 2, compiled.stats()
+    assert not compiled.stats().fallbacks
