@@ -22,7 +22,7 @@ from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept
 from .frame import RETURN, Frame
-from .graph_breaks import CONTINUATIONS, breaking, ending
+from .graph_breaks import CONTINUATIONS, breaking, ending, stops
 from .reasons import WAYS, Raised, Stopped, internal, unsupported
 from .recorder import ConstantSizes, History, storage
 from .tracer import Tracer, rely_on_code
@@ -66,19 +66,19 @@ def trace(function: types.FunctionType, locals: tuple, *,
         raise unsupported("code", repr(function))
     history = history or History()
     ways, first = [(None, history.compiling)], None
-    for moment, history.compiling in ways:
+    for at, (moment, history.compiling) in enumerate(ways, 1):
         try:
             return traced_by(
                 Tracer(function, history, moment), locals, first)
         except Unsupported as error:
             last = Unsupported(*error.args)  # holds no frames
-            if first is None:  # as in eager, where no one compiles; or cut
-                first, cause = last, error.__cause__
-                ways += [(None, False)] * (
-                    error.kind == "exception" and history.compiling)
             if breaks and history.compiling is ways[0][1]:
-                ways += [way for stop in error.stops if (
+                ways[at:at] = [way for stop in error.stops if (
                     way := (stop, history.compiling)) not in ways]
+            if first is None or moment and error.stops:
+                first, cause = last, error.__cause__
+                ways[at:at] = [(None, False)] * (  # as in eager
+                    error.kind == "exception" and history.compiling)
     history.compiling = ways[0][1]
     never = first.kind != "exception" and last.reason != first.reason
     raise Unsupported(first.kind, first.reason + never * (
@@ -120,11 +120,9 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
     elif not isinstance(error, Unsupported):
         error = internal(error)
     refusal = error.at(place) if place else error
-    refusal.stops = [] if tracer.stop or refusal.kind in (
-        "recursion", "finalizer") else [
-        moment for frame in reversed(WAYS["waits"](tracer.left))
-        for moment in (frame.texts.get(frame.current().line), frame.moment)
-        if moment]
+    refusal.stops = getattr(error, "stops", []) or (
+        [] if tracer.stop or refusal.kind in ("recursion", "finalizer")
+        else stops(tracer.left))
     return refusal
 
 

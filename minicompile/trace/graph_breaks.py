@@ -28,6 +28,16 @@ from .reconstruct import Rebuild
 #: their middle. A row of the reference ends the list earlier.
 WAYS["waits"] = list
 
+
+
+def stops(frames: list[Frame]) -> list[int]:
+    """Where a trace may stop if it cannot go on in these frames: moments,
+    those of the innermost first."""
+    return [moment for frame in reversed(WAYS["waits"](frames))
+            for moment in (frame.texts.get(frame.current().line),
+                           frame.moment) if moment]
+
+
 #: Functions of frames' values that are the rest of a call, compiled, too.
 CONTINUATIONS: set[FunctionType] = set()
 

@@ -66,6 +66,55 @@ def asserts_elsewhere(x):
     return x.sin() if x.sum() > 0 else x.cos()
 
 
+def told(condition, message):
+    """As a library checks: a graph has no use for the message."""
+    def tell():
+        return message
+    if torch.compiler.is_compiling():
+        return torch._check_tensor_all(condition)
+    if not condition:
+        raise ValueError(tell())
+
+
+def told_more(*given):
+    told(*given[:2])
+
+
+def required(condition, message):
+    if not condition:
+        raise ValueError(message)
+
+
+def messages(x):
+    n = (x > 0).sum()
+    told(n == 3, message=f"{n} of {len(x)} are positive")
+    required(len(x) == 3, f"not {n} but {len(x)}")
+    required(n == 3, f"{n}" if x.dim() == 1 else "")
+    return x.sin()
+
+
+def reads_of_a_message(x):
+    n = (x > 0).sum()
+    told_more(n > 2, f"{n}", "again")
+    told(n > 1, f"{n:d}")
+    parts = [f"{x.sum()}"]
+    if f"{n}" == "3":
+        x = x + 1
+    return f"{n}", parts[0] + f"{parts}", x.sin()
+
+
+def holds_a_message(x):
+    message = f"{x.sum()}"
+    x = breaks_inside(x.cos(), message)
+    return x.sin(), message
+
+
+def breaks_inside(x, message):
+    minicompile.graph_break()
+    required(len(x) == 3, message)
+    return x + 1
+
+
 def outcome(function, fill: float):
     """The result or the exception, and the argument afterwards."""
     x = torch.full((3,), fill)
@@ -78,7 +127,8 @@ def outcome(function, fill: float):
 @pytest.mark.parametrize(("function", "breaks"), [
     (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
     (asserts_after_a_write, 1), (asserts_elsewhere, 1), (raises, 0),
-    (raises_in_a_with, 1), (raises_for_each, 1)],
+    (raises_in_a_with, 1), (raises_for_each, 1), (messages, 0),
+    (reads_of_a_message, 5), (holds_a_message, 2)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_check_fails_as_in_eager(function, breaks):
     """It is in the graph where Python can make a failed call again."""

@@ -7,33 +7,47 @@ in eager depends on what comes after it, so the end of the trace decides; if
 it is not, the graph breaks here. Where a graph raised, Python makes the
 call again, so the exception is eager's. A GPU would stop for good, as it
 does at a wrong index: there only the check of all elements is in a graph.
+The text of a tensor is unknown, and often no more than such a check's
+message: it is handed on, and the graph breaks only if something reads it.
 PyTorch's, without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
 from collections.abc import Callable
-from copy import copy
+from dataclasses import dataclass
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FunctionType, MethodType
 
 import torch
 
 from ...core.graph import tensors_of
-from ...core.guard import is_a
-from ..frame import OPCODES, TRUTH, jump_on_truth
-from ..reasons import unsupported
+from ...core.guard import home, is_a, trusted
+from ..frame import NULL, OPCODES, TRUTH, Frame, jump_on_truth
+from ..graph_breaks import stops
+from ..python import effects
+from ..reasons import WAYS, unsupported
+from ..reconstruct import MAKERS
 from ..recorder import storage
-from ..rules import rule, tensor_method
+from ..rules import registered, rule, tensor_method
 from ..tracer import begin
+
+
+def later(tracer, *reason) -> Callable:
+    """What breaks the graph here, if it is called before the trace ends."""
+    where, moments = tracer.where(), stops(tracer.frames)
+
+    def stop():
+        error = unsupported(*reason).at(where)
+        error.stops = moments
+        raise error
+    return stop
 
 
 def doubt(tracer, is_wrong: Callable, *reason) -> None:
     """Break here if `is_wrong(tracer, outputs)` at the trace's end."""
-    frames, where = [*map(copy, tracer.frames)], tracer.where()
-
-    def settle(rebuild) -> None:
-        if is_wrong(tracer, rebuild.outputs):
-            tracer.left, tracer.stop = frames, None
-            raise unsupported(*reason).at(where)
-    tracer.checks.append(settle)
+    stop = later(tracer, *reason)
+    tracer.checks.append(lambda rebuild: is_wrong(
+        tracer, rebuild.outputs) and stop())
 
 
 # Checks
@@ -108,6 +122,61 @@ OPCODES |= {
     **{name: (1, None, lambda f, target, x, _row=row: jump_on_truth(
         *_row, f, target, asserted(f, x, f.next - 1)))
        for name, row in TRUTH.items()}}
+
+
+# Messages
+
+
+@dataclass(eq=False)
+class Text:
+    """The text of a tensor, for a message that no instruction reads.
+
+    `read` breaks the graph where the text was made.
+    """
+
+    read: Callable
+
+
+@rule(torch.Tensor.__format__)
+def text(tracer, tensor, spec=""):
+    """The text in an f-string; with a format, making it could fail."""
+    if spec or not tracer.frames[-1].current().name.startswith("FORMAT"):
+        return tensor_method(tracer, "__format__", (tensor, spec), {})
+    tracer.outside.growing[id(Text)] = []  # so `taken` is called
+    return Text(later(tracer, "data-dependent", "Tensor.__format__"))
+
+
+def joined(frame, _, *parts):
+    """The parts of an f-string, one of which may be unknown."""
+    return next((each for each in parts if type(each) is Text),
+                None) or "".join(parts)
+
+
+def hands_on(step, values: list) -> bool:
+    """Whether an instruction only moves the values, or calls a function
+    of the program's with them, each in a variable of its own."""
+    if not step.name.startswith("CALL"):
+        return step.name in effects.MOVING or step.name == "BUILD_STRING"
+    function = next(each for each in values if each is not NULL)
+    if type(function) is MethodType:
+        function = function.__func__
+    return type(function) is FunctionType and not (
+        trusted(home(function)) or registered(function)
+        or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
+
+
+def taken(frame: Frame, step, values: list) -> None:
+    """Break where a text was made that an instruction reads."""
+    texts = [each for each in values if type(each) is Text]
+    if texts and not hands_on(step, values):
+        texts[0].read()
+    effects.taken(frame, step, [
+        each for each in values if type(each) is not Text])
+
+
+OPCODES["BUILD_STRING"] = int, 1, joined
+WAYS["taken"] = taken
+MAKERS[Text] = lambda rebuild, text: text.read()
 
 
 # Leaves
