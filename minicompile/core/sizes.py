@@ -33,8 +33,10 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 #: What adds the node of an expression of symbols; the last is in use.
 EXPRESSIONS: list[Callable[[Numbers, Expr], fx.Node]] = []
 
-#: Functions that may return their input, of which Python's form is a copy.
-AS_IN_CPP = {"dropout"}
+#: Functions of which Python's form is another: a copy, where C++ may return
+#: the input; or a loss that counts what follows the -1 behind the labels.
+AS_IN_CPP = {"dropout", "multilabel_margin_loss",
+             "multilabel_margin_loss_forward"}
 
 
 def python_forms(needed: object, name: str = "") -> AbstractContextManager:

@@ -835,3 +835,15 @@ def test_random_numbers_of_no_generator_have_sizes_that_vary(draw):
         torch.manual_seed(0)
         close(found, function(x))
     assert compiled.stats().graphs == 2
+
+
+@pytest.mark.parametrize("loss", [
+    torch.nn.functional.multilabel_margin_loss,
+    lambda x, y: torch.ops.aten.multilabel_margin_loss_forward(x, y, 0)[0]])
+def test_a_loss_counts_the_labels_before_the_first_that_is_none(loss):
+    """PyTorch's form in Python, which symbols need, counts all."""
+    compiled = minicompile.compile(loss, dynamic=True)
+    for n in (3, 4):
+        x, y = torch.randn(n, 5), torch.tensor([[1, 2, -1, 0, 0]] * n)
+        close(compiled(x, y), loss(x, y))
+    assert compiled.stats().graphs == 1
