@@ -76,6 +76,7 @@ class Division:
     dividend: Index
     divisor: Index
 
+    @lru_cache(maxsize=100_000)  # noqa: B019
     def __str__(self) -> str:
         return self.sign.join(
             enclosed(str(side)) for side in (self.dividend, self.divisor))

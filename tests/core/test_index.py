@@ -187,3 +187,11 @@ def test_equal_polynomials_are_equal_and_hash_alike():
     a, b = index(I) * 2 + index(J), index(J) + index(I) + index(I)
     assert a == b and hash(a) == hash(b)
     assert isinstance(a, Index) and str(a) == "2*i + j"
+
+
+def test_the_text_of_a_division_is_made_once():
+    """Terms are sorted by their text, and divisions stand in others."""
+    size = Symbol("s0")
+    inner, outer = (Division("//", index(size) + k, index(size) * 2)
+                    for k in (1, 1))
+    assert inner is not outer and str(inner) is str(outer)
