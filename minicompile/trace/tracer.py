@@ -228,7 +228,7 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
         except Unsupported as refusal:  # a callable given as argument, say
             if refusal.kind != "argument":
                 raise
-    if module == "torch._tensor":
+    if module == "torch._tensor" and args and is_a(args[0], torch.Tensor):
         return rules.tensor_method(tracer, function.__name__, args, kwargs)
     if module == "torch":  # where it is shown, not where it is written
         module = function.__globals__["__name__"]

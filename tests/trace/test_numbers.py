@@ -151,3 +151,9 @@ def test_the_number_of_a_tensor_that_is_made_of_constants_is_known():
         return x * count.add_(x.sum().long()).item()
 
     assert assert_same(written, torch.ones(3)).stats().graph_breaks == 1
+
+
+def test_an_operator_of_tensors_declines_two_numbers():
+    compiled = minicompile.compile(
+        lambda x: (x.sin(), torch.Tensor.__rsub__(2, 3)))
+    assert compiled(torch.ones(2))[1] is NotImplemented
