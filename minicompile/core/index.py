@@ -192,10 +192,19 @@ def fold(where: Index, value_of: Callable[[Atom], object]):
     return total
 
 
+class Known(dict):
+    """The values of atoms; a division's is computed once."""
+
+    def __missing__(self, atom: Atom) -> object:
+        self[atom] = value = atom.moved(self) if hasattr(
+            atom, "moved") else index(atom)
+        return value
+
+
 def evaluate_index(where: Index, values: Mapping[Atom, object]):
     """`where` with atoms given as numbers, tensors of them or Indices."""
-    return fold(where, lambda atom: values[atom] if atom in values else (
-        atom.moved(values) if hasattr(atom, "moved") else index(atom)))
+    return fold(where, (values if type(values) is Known else Known(
+        values)).__getitem__)
 
 
 def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
@@ -203,16 +212,13 @@ def substitute(where: Index, values: Mapping[Atom, Index]) -> Index:
     return index(evaluate_index(where, values))
 
 
-def atoms_of(where: Index) -> set[Atom]:
+@lru_cache(maxsize=100_000)
+def atoms_of(where: Index) -> frozenset[Atom]:
     """Every variable and symbol in `where`, at any depth."""
-    found: set[Atom] = set()
-    for atoms, _ in where.terms:
-        for atom in atoms:
-            if isinstance(atom, Division):
-                found |= atoms_of(atom.dividend) | atoms_of(atom.divisor)
-            else:
-                found.add(atom)
-    return found
+    return frozenset().union(*(
+        atoms_of(atom.dividend) | atoms_of(atom.divisor)
+        if isinstance(atom, Division) else {atom}
+        for atoms, _ in where.terms for atom in atoms))
 
 
 def guess(where: Index) -> int:

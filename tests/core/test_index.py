@@ -7,8 +7,8 @@ from math import inf
 import pytest
 
 from minicompile.core.index import (Division, Index, Symbol, Variable,
-                                    atoms_of, evaluate_index, index,
-                                    least_of, most_of,
+                                    atoms_of, evaluate_index, guess,
+                                    index, least_of, most_of,
                                     not_negative, substitute)
 from minicompile.core.loops import flatten, row_major, unflatten
 
@@ -195,3 +195,14 @@ def test_the_text_of_a_division_is_made_once():
     inner, outer = (Division("//", index(size) + k, index(size) * 2)
                     for k in (1, 1))
     assert inner is not outer and str(inner) is str(outer)
+
+
+def test_a_division_that_stands_in_others_is_computed_once(monkeypatch):
+    """A count of steps that grows with each layer would double there."""
+    where, calls, moved = index(Symbol("s0")), [], Division.moved
+    for layer in range(8):
+        where = index(Division("//", where + layer, index(Symbol("s1")))
+                      ) * 3 + Division("%", where, index(Symbol("s2")))
+    monkeypatch.setattr(Division, "moved", lambda self, values: (
+        calls.append(self), moved(self, values))[1])
+    assert guess(where) >= 0 and len(calls) == len({*calls}) == 16
