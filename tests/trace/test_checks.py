@@ -139,6 +139,18 @@ def test_a_check_fails_as_in_eager(function, breaks):
             assert compiled.stats().graph_breaks == breaks
 
 
+def test_a_text_that_cannot_be_made_is_an_error_though_unread():
+    def drops_a_text(x):
+        required(True, f"{x}")
+        return x.sin()
+
+    for function in (torch.vmap(drops_a_text),
+                     lambda x: f"{x:d}" and x.sin()):
+        compiled = minicompile.compile(lambda x, f=function: f(x))
+        want, got = (outcome(each, 1.0) for each in (function, compiled))
+        assert want[0] in (RuntimeError, TypeError) and got[:2] == want[:2]
+
+
 W = torch.linspace(-1, 1, 4, requires_grad=True)
 
 

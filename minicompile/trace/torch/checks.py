@@ -139,8 +139,10 @@ class Text:
 
 @rule(torch.Tensor.__format__)
 def text(tracer, tensor, spec=""):
-    """The text in an f-string; with a format, making it could fail."""
-    if spec or not tracer.frames[-1].current().name.startswith("FORMAT"):
+    """The text in an f-string. Making it with a format, or under vmap,
+    could fail."""
+    if spec or torch._C._functorch.peek_interpreter_stack() or not (
+            tracer.frames[-1].current().name.startswith("FORMAT")):
         return tensor_method(tracer, "__format__", (tensor, spec), {})
     tracer.outside.growing[id(Text)] = []  # so `taken` is called
     return Text(later(tracer, "data-dependent", "Tensor.__format__"))
