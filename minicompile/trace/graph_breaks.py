@@ -23,11 +23,9 @@ from .frame import NO_ROW, OPCODES, Frame, Null
 from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
 
-
 #: Those of the frames that a failed trace has left which can wait in
 #: their middle. A row of the reference ends the list earlier.
 WAYS["waits"] = list
-
 
 
 def stops(frames: list[Frame]) -> list[int]:
