@@ -25,6 +25,8 @@ ROWS = (
     ("GPT-2, memory at the peak", "gpu_transformers", "gpt2", "peak MiB"),
     ("GPT-2, the first step", "gpu_transformers", "gpt2", "first call s"),
     ("`x + 1`, a call", "gpu_calls", "x + 1, 16 elements", "us"),
+    ("a Kalman filter's four steps, a call", "gpu_calls",
+     "a Kalman filter, 4 steps", "us"),
     ("GELU of a layer norm", "cpu_kernels",
      "gelu(layer_norm(x))*2, 4096x1024", "ms"),
     ("a word through a small Llama", "cpu_words", "a word, float32", "ms"),
