@@ -225,8 +225,8 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
             as_said(function) is function):
         try:
             return tracer.recorder.function(function, args, kwargs)
-        except Unsupported as refusal:  # a callable given as argument, say
-            if refusal.kind != "argument":
+        except Unsupported as refusal:  # of a callable, or a check inside
+            if refusal.kind not in ("argument", "data-dependent"):
                 raise
     if module == "torch._tensor" and args and is_a(args[0], torch.Tensor):
         return rules.tensor_method(tracer, function.__name__, args, kwargs)

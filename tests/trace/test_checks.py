@@ -115,6 +115,10 @@ def breaks_inside(x, message):
     return x + 1
 
 
+def checks_in_torch(x):
+    return torch.nn.functional.gaussian_nll_loss(x, x.sin(), x)
+
+
 def outcome(function, fill: float):
     """The result or the exception, and the argument afterwards."""
     x = torch.full((3,), fill)
@@ -128,7 +132,7 @@ def outcome(function, fill: float):
     (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
     (asserts_after_a_write, 1), (asserts_elsewhere, 1), (raises, 0),
     (raises_in_a_with, 1), (raises_for_each, 1), (messages, 0),
-    (reads_of_a_message, 5), (holds_a_message, 2)],
+    (checks_in_torch, 0), (reads_of_a_message, 5), (holds_a_message, 2)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_check_fails_as_in_eager(function, breaks):
     """It is in the graph where Python can make a failed call again."""
