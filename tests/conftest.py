@@ -121,3 +121,11 @@ def golden(request):
 def seed():
     """The same random numbers for a test, whichever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def products_are_calls(monkeypatch):
+    """The small matrices of these tests stand for large ones: a product is
+    a call of a library; tests/split/test_small_products.py has others."""
+    if file := sys.modules.get("minicompile.split.torch.decompositions"):
+        monkeypatch.setitem(file.PAIRS, "cpu", 0)

@@ -17,7 +17,7 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def apart(monkeypatch):
+def one_by_one(monkeypatch):
     """Small kernels are launched one by one, so that each is tiled as a
     large one is; tests/emit/test_one_program.py has them in a row."""
     monkeypatch.setattr(one_program, "SMALL", 0)

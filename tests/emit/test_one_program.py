@@ -14,6 +14,7 @@ from minicompile import emit, fusion
 from minicompile.core.options import Options
 from minicompile.emit.program import Text
 from minicompile.emit.schedules import one_program
+from minicompile.split.torch import decompositions
 from tests.emit.sums import Sums
 from tests.emit.triton_kernels import DEVICE, RUNS
 from tests.fusion.graphs import as_cuda, aten
@@ -25,7 +26,7 @@ OPTIONS = {"C++": (Options(), torch.device("cpu")),
 
 
 @pytest.fixture(autouse=True)
-def together(monkeypatch):
+def together(one_by_one, monkeypatch):
     """Kernels of so many elements are small here, on a CPU two, too."""
     monkeypatch.setattr(one_program, "SMALL", 8192)
     monkeypatch.setattr(one_program, "FEWEST", 2)
@@ -123,6 +124,19 @@ def test_a_large_kernel_or_an_operator_is_between():
         return a.norm(), y + a.sum(), (y @ y.t()).sum(0).norm()
     text = program_of(f, torch.randn(8, 30), torch.randn(300, 400))
     assert launches(text) > 3 and "_and_1_more.run(" in text
+
+
+def test_steps_of_a_kalman_filter_are_one_launch(target, monkeypatch):
+    monkeypatch.setitem(decompositions.PAIRS, "cpu", 256)
+
+    def f(x, p, moves, sees):
+        for _ in range(3):
+            x, p = moves @ x, moves @ p @ moves.T + 1
+            gain = p @ sees.T / (sees @ p @ sees.T + 2)
+            x, p = x + gain @ (1 - sees @ x), p - gain @ sees @ p
+        return x, p
+    check(target, f, *(torch.rand(*shape) for shape in (
+        (6, 1), (6, 6), (6, 6), (1, 6))))
 
 
 def test_on_a_cpu_a_few_are_called_one_by_one(monkeypatch):

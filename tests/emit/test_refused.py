@@ -24,7 +24,7 @@ compiles = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
 
 @pytest.fixture(autouse=True)
-def in_a_row(apart, monkeypatch):
+def in_a_row(one_by_one, monkeypatch):
     """Small kernels are one launch, as users have them."""
     monkeypatch.setattr(one_program, "SMALL", 8192)
 

@@ -9,6 +9,10 @@ from tests.fusion.graphs import aten
 from tests.same import assert_same
 
 
+#: As they are for users; without those of a CPU in these tests.
+PAIRS = {**decompositions.PAIRS}
+
+
 def calls(function, *args):
     """How many of a graph's steps are operators, and how many kernels."""
     schedule = fusion.fuse(aten(function, *(x.detach() for x in args)))
@@ -55,7 +59,7 @@ def test_others_stay_calls_of_the_library():
     assert calls(lambda a: a @ a, torch.ones(2, 3, 3).long())[0] == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("sides", [(9, 12, 5), (3, 300, 2), (500, 4, 4),
                                    (1, 1, 1), (40, 0, 3)])
 def test_single_products_on_a_gpu(as_on_a_gpu, sides, dtype):
@@ -67,6 +71,15 @@ def test_single_products_on_a_gpu(as_on_a_gpu, sides, dtype):
         return torch.relu(a @ b), torch.addmm(bias, a, b)
     assert_same(f, *args)
     assert calls(f, *args)[0] == 0 or not k
+
+
+def test_on_a_cpu_only_a_tiny_one_is_a_sum(monkeypatch):
+    monkeypatch.setattr(decompositions, "PAIRS", PAIRS)
+    a, b = torch.randn(6, 6), torch.randn(8, 8)
+    assert calls(torch.mm, a, a) == (0, 1)
+    assert calls(torch.mm, b, b) == (1, 0)
+    assert calls(torch.mm, a.half(), a.half()) == (1, 0)
+    assert_same(lambda a: torch.tanh(a @ a.T), a.requires_grad_())
 
 
 @pytest.mark.parametrize("sides", [(64, 64, 64), (5, 2000, 5)])

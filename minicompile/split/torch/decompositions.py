@@ -78,7 +78,7 @@ WEIGHTS, OUTPUTS = 512, 1024
 #: The longest side of many matrices where sums of products take less time
 #: than a library; how short two sides are; the pairs of numbers of a single
 #: product, by the type of the device.
-SIDE, SHORT, PAIRS = 16, 4, {"cuda": 2 ** 17}
+SIDE, SHORT, PAIRS = 16, 4, {"cuda": 2 ** 17, "cpu": 256}
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -263,15 +263,17 @@ def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
 
 def is_small(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether sums of products take less time than a library's call: for
-    many small matrices; on a GPU also for a product that is hardly any
-    work; and if two sides are very short, as of points that are turned."""
-    sides = (*a.shape[-2:], b.shape[-1])
-    known = [side for side in sides if type(side) is int]
-    pairs, many = PAIRS.get(a.device.type, 0), a.dim() == 3
-    if not pairs and not (many and a.dtype not in DIGITS):
+    a product that is hardly any work, or many small ones; and if two sides
+    are very short, as of points that are turned."""
+    sides, on_cpu = (*a.shape[-2:], b.shape[-1]), a.device.type == "cpu"
+    if a.device.type not in PAIRS or on_cpu and a.dtype in DIGITS:
         return False
-    return sum(side <= SHORT for side in known) > 1 or len(known) == 3 and (
-        max(known) <= SIDE if many else prod(known) <= pairs)
+    known = [side for side in sides if type(side) is int]
+    short, fixed = sum(side <= SHORT for side in known) > 1, len(known) == 3
+    if a.dim() == 3:
+        return short or fixed and max(known) <= SIDE
+    return short and not on_cpu or fixed and (
+        prod(known) <= PAIRS[a.device.type])
 
 
 def is_transposed(matrix: torch.Tensor) -> bool:
