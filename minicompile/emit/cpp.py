@@ -10,6 +10,7 @@ Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 import ctypes
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -85,13 +86,17 @@ def text_of(kernel: Kernel) -> str:
 
 def head(kernel: Kernel) -> str:
     """The lines that begin the function."""
-    kinds = types(kernel)
-    both = {name for buffer in kernel.written.values()
-            for name in (buffer.name, buffer.into)
-            if buffer.into in kernel.read}  # one memory, two names
+    kinds, names = types(kernel), (*kernel.read, *kernel.written)
+
+    def memory(name: str) -> str:
+        """The first name of what may have several."""
+        into = name in kernel.written and kernel.written[name].into
+        return memory(into) if into else name
+
+    times = Counter(map(memory, names))
     given = [f"{'const ' * (name in kernel.read)}{kinds[name]}* "
-             f"{'__restrict ' * (name not in both)}{name}_ptr"
-             for name in (*kernel.read, *kernel.written)]
+             f"{'__restrict ' * (times[memory(name)] == 1)}{name}_ptr"
+             for name in names]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
     return f'extern "C" void {kernel.name}(\n        ' + (
         ",\n        ".join(given) + ") {")

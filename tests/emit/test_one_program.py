@@ -12,6 +12,7 @@ import torch
 import minicompile
 from minicompile import emit, fusion
 from minicompile.core.options import Options
+from minicompile.emit import cpp
 from minicompile.emit.program import Text
 from minicompile.emit.schedules import one_program
 from minicompile.split.torch import decompositions
@@ -137,6 +138,19 @@ def test_steps_of_a_kalman_filter_are_one_launch(target, monkeypatch):
         return x, p
     check(target, f, *(torch.rand(*shape) for shape in (
         (6, 1), (6, 6), (6, 6), (1, 6))))
+
+
+def test_what_lies_in_one_memory_may_be_two_arguments():
+    def f(x):
+        y = x.sum(1)
+        z = torch.tanh(y[:, None] * y).sum(1)
+        return torch.tanh(y * 2 + z.flip(0))  # stored over y
+    text = Text(fusion.fuse(aten(f, torch.randn(7, 5))), Options())
+    chain, = text.schedule.steps
+    over, = (b for b in chain.written.values() if b.into)
+    assert over.into in chain.written
+    for name in (over.name, over.into):
+        assert f"float* {name}_ptr" in cpp.head(chain)  # not __restrict
 
 
 def test_on_a_cpu_a_few_are_called_one_by_one(monkeypatch):

@@ -154,7 +154,8 @@ def print_chain(kernel: Kernel) -> str:
     lines = [f"{argument(kernel, b.name)} = ({kernel.scratch}_ptr + {at})"
              f".to(tl.pointer_type({TRITON.types[b.dtype]}))"
              for b, at in zip(kernel.inner, kernel.places)]
-    lines += "\n    tl.debug_barrier()\n    ".join(found).split("\n    ")
+    lines += [line for call in found
+              for line in (call, "tl.debug_barrier()")][:-1]
     names = [argument(kernel, name)
              for name in (*kernel.read, *kernel.written)]
     return "\n".join([
