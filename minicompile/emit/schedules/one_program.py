@@ -4,9 +4,9 @@ A GPU needs longer to start a kernel than to do the work of a few thousand
 elements; so does Python on a CPU. So kernels in a row that are so small
 become one. On a GPU its only program does the work of each in one block,
 and between two of them all its threads wait for what the others have
-stored. What nobody else reads lies in one piece of memory. Without this
-file each of them is launched. Inductor joins independent kernels only, in
-torch/_inductor/codegen/triton_combo_kernel.py.
+stored. Results that no other step reads lie in one piece of memory.
+Without this file each of them is launched. Inductor joins independent
+kernels only, in torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...core.index import index
 from ...core.loops import Buffer, Kernel
 from ...core.schedule import Step
 from .. import cpp
-from ..cuda.equal_kernels import MOST_TENSORS, form
+from ..cuda.equal_kernels import MOST_TENSORS
 from ..launch import TEXTS, TritonPrinter
 from ..program import PLANS, Text, device_of
 from ..target import TRITON
@@ -39,9 +39,11 @@ ALIGNED = 16
 @dataclass(frozen=True)
 class Chain(Kernel):
     """The loops of kernels that one program runs, one after the other, and
-    their results that lie in its piece of memory."""
+    their results that lie in its piece of memory. `alike` has for each the
+    name of the first in the program that is equal."""
 
     members: tuple[Kernel, ...] = ()
+    alike: tuple[str, ...] = ()
     inner: tuple[Buffer, ...] = ()
 
     @property
@@ -100,17 +102,18 @@ def chained(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
         if not runs or not joins([each for each, _ in runs[-1]], step):
             runs.append([])
         runs[-1].append((step, freed))
-    steps = tuple(step for run in runs for step in chain(text, run))
+    steps = tuple(step for run in runs
+                  for step in chain(text, run, launched))
     text.buffers |= {name: buffer for step in steps if isinstance(
         step, Chain) for name, buffer in step.written.items()}
     return steps, {step.name: launched.get(step.name, step)
                    for step in steps if isinstance(step, Kernel)}
 
 
-def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]]
-          ) -> tuple[Step, ...]:
-    """The kernels as one, given what is freed after each; or a few as they
-    are."""
+def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]],
+          launched: dict[str, Kernel]) -> tuple[Step, ...]:
+    """The kernels as one, given what is freed after each, and the one that
+    stands for it; or a few as they are."""
     members = tuple(step for step, _ in run)
     first, *more = members
     if not more or len(members) < FEWEST and not isinstance(
@@ -124,20 +127,21 @@ def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]]
         f"{first.name}_and_{len(more)}_more", first.ranges, first.reduced,
         tuple(loop for each in members for loop in each.loops),
         frozenset(b.name for b in inner).union(
-            *(each.internal for each in members)), members, inner),
+            *(each.internal for each in members)), members,
+        tuple(launched[each.name].name for each in members), inner),
 
 
 def calls(kernel: Chain, text: Callable[[Kernel], str]
           ) -> tuple[list[str], list[str]]:
     """The functions that a chain calls, one for equal kernels, as `text`
     prints them; and its calls, with the names of the tensors."""
-    parts: dict[object, tuple[str, str]] = {}
+    parts: dict[str, tuple[str, str]] = {}
     found = []
-    for member in kernel.members:
-        key, name = form(member), f"{member.name}_part"
-        if key not in parts:
-            parts[key] = name, text(replace(member, name=name))
-        found.append(f"{parts[key][0]}(" + ", ".join(
+    for member, first in zip(kernel.members, kernel.alike):
+        if first not in parts:
+            name = f"{member.name}_part"
+            parts[first] = name, text(replace(member, name=name))
+        found.append(f"{parts[first][0]}(" + ", ".join(
             argument(kernel, each)
             for each in (*member.read, *member.written)) + ")")
     return [text for _, text in parts.values()], found

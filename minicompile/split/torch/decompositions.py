@@ -262,9 +262,11 @@ def padding(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
 
 
 def is_small(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether sums of products take less time than a library's call: for
-    a product that is hardly any work, or many small ones; and if two sides
-    are very short, as of points that are turned."""
+    """Whether sums of products take less time than a library's call.
+
+    They do if there are many small products, or one that is hardly any
+    work; or if two sides are very short, as where points are turned.
+    """
     sides, on_cpu = (*a.shape[-2:], b.shape[-1]), a.device.type == "cpu"
     if a.device.type not in PAIRS or on_cpu and a.dtype in DIGITS:
         return False

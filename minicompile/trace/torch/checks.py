@@ -33,7 +33,7 @@ from ..tracer import begin
 
 
 def later(tracer, *reason) -> Callable:
-    """What breaks the graph here, if it is called before the trace ends."""
+    """A function that breaks the graph here, if called before the end."""
     where, moments = tracer.where(), stops(tracer.frames)
 
     def stop():
@@ -129,7 +129,7 @@ OPCODES |= {
 
 @dataclass(eq=False)
 class Text:
-    """The text of a tensor, for a message that no instruction reads.
+    """The text of a tensor: a message that no instruction may read.
 
     `read` breaks the graph where the text was made.
     """
