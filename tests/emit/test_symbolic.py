@@ -51,6 +51,7 @@ FUNCTIONS = {
     "every second": lambda x: x[:, ::2].cos() + x[:, ::2].argmax(1, True),
     "called": lambda x: (x @ x.t()).relu().sum(1) + torch.arange(
         x.shape[0]),
+    "every fourth, kept": lambda x: x[:, ::4].softmax(1),
     "kept in memory": lambda x: (x.exp() / x.exp().sum(1, True)).cumsum(1),
 }
 

@@ -352,7 +352,7 @@ class OrderedWriter(CppWriter):
         name = self.numbered("k", value)
         kind = "uint8" if value.dtype == torch.bool else CPP.type_of(
             value.dtype)
-        first, *others = (f"[{n}]" for n in counts)
+        first, *others = (f"[{CPP.index(index(n))}]" for n in counts)
         more = "".join(others)
         self.add(f"Scratch<{kind}{more}> {name}{{new {kind}{first}{more}}};"
                  if far else f"{kind} {name}{first}{more};")
