@@ -80,6 +80,15 @@ def test_steps_that_need_each_other(target):
     assert program.source.count("= empty_strided(") == 2  # with the result
 
 
+def test_what_is_called_twice_is_compiled_once():
+    text = program_of(normed, torch.randn(5, 12), *torch.randn(3, 12, 12))
+    parts = re.findall(r"(@triton.jit.*)\ndef (\w+_part)\(", text)
+    assert {"noinline" in how for how, _ in parts} == {True, False}
+    for how, name in parts:
+        calls = len(re.findall(rf"^    {name}\(", text, re.MULTILINE))
+        assert ("noinline=True" in how) == (calls > 1)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool])
 def test_what_lies_in_between_is_of_any_type(target, dtype):
     def f(x):

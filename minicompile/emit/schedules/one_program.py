@@ -4,13 +4,15 @@ A GPU needs longer to start a kernel than to do the work of a few thousand
 elements; so does Python on a CPU. So kernels in a row that are so small
 become one. On a GPU its only program does the work of each in one block,
 and between two of them all its threads wait for what the others have
-stored. Results that no other step reads lie in one piece of memory.
-Without this file each of them is launched. Inductor joins independent
-kernels only, in torch/_inductor/codegen/triton_combo_kernel.py.
+stored. Equal ones are one function, which is compiled once. Results that
+no other step reads lie in one piece of memory. Without this file each of
+them is launched. Inductor joins independent kernels only, in
+torch/_inductor/codegen/triton_combo_kernel.py.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -153,6 +155,8 @@ def print_chain(kernel: Kernel) -> str:
         return print_plainly(kernel)
     texts, found = calls(kernel, partial(print_kernel, tile=single))
     parts = [text.rpartition("@triton.jit\n") for text in texts]
+    how = [f"@triton.jit{'(noinline=True)' * (count > 1)}"
+           for count in Counter(kernel.alike).values()]  # compiled once
     checked = any("debug=True" in about for about, *_ in parts)
     warps = max(single(each).warps for each in kernel.members)
     lines = [f"{argument(kernel, b.name)} = ({kernel.scratch}_ptr + {at})"
@@ -163,7 +167,7 @@ def print_chain(kernel: Kernel) -> str:
     names = [argument(kernel, name)
              for name in (*kernel.read, *kernel.written)]
     return "\n".join([
-        *(f"{jit}{body}\n\n" for _, jit, body in parts),
+        *(f"{jit}\n{body}\n\n" for jit, (*_, body) in zip(how, parts)),
         *(f"# {each}" for each in computes(kernel)),
         f"@launched(grid=lambda: 1, warps={warps}"
         + ", debug=True, sanitize_overflow=False" * checked + ")",
