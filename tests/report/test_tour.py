@@ -1,6 +1,8 @@
 """The tour: short, whole, and no wider than a terminal."""
 
 import io
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -101,3 +103,10 @@ def test_a_wrong_name_lists_what_is_allowed(capsys):
     with pytest.raises(SystemExit):
         main(["--model", "bert"])
     assert "resnet" in capsys.readouterr().err
+
+
+def test_an_import_does_not_wait_for_what_only_the_tour_needs():
+    """They took as long as all the rest of minicompile's import."""
+    subprocess.run([sys.executable, "-c", (
+        "import sys, minicompile; assert not sys.modules.keys() & "
+        "{'rich.console', 'torch.utils.benchmark'}")], check=True)

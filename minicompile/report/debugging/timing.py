@@ -18,7 +18,6 @@ from functools import partial, wraps
 from inspect import unwrap
 from types import FunctionType
 
-from rich.console import Console
 from torch.autograd import profiler
 
 from ...core import log
@@ -46,6 +45,8 @@ class Clock(threading.local):
             if stage != "guards":  # they come after the rest
                 self.seconds = Counter()
             if getattr(sys.stderr, "isatty", bool)():  # it may be None
+                from rich.console import Console
+
                 self.line = Console(stderr=True).status("")
                 self.timer = threading.Timer(PATIENCE, self.line.start)
                 self.timer.daemon = True

@@ -5,6 +5,8 @@ to 100 columns, printed with rich. Then come a few steps of training by
 eager, minicompile and torch.compile, with losses and times.
 """
 
+from __future__ import annotations
+
 import argparse
 import copy
 import statistics
@@ -13,14 +15,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from operator import sub
+from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.syntax import Syntax
-from rich.table import Table
-from rich.text import Text
-from torch.utils.benchmark import timer
 
 from ...core import TOOLS
 from ...core.disk.entries import LIBRARIES, clear, described
@@ -28,6 +25,10 @@ from ...core.errors import brief
 from ...dispatch.driver import compile
 from .explain import explain
 from .models import MODELS, build
+
+if TYPE_CHECKING:  # rich is loaded by those who take the tour
+    from rich.console import Console, Group
+    from rich.table import Table
 
 #: The steps that are trained, and those whose losses are shown.
 STEPS, SHOWN = 8, (1, 2, 4, 8)
@@ -85,6 +86,8 @@ TOOLS["tour"] = command
 def tour(name: str, device: str = "cpu", compare: bool = True,
          console: Console | None = None) -> None:
     """Show what becomes of a model."""
+    from rich.console import Console
+
     console = console or Console(highlight=False)
     console.width = min(console.width, 100)
     model, batch = build(name, device)
@@ -117,6 +120,11 @@ def tour(name: str, device: str = "cpu", compare: bool = True,
 
 def panel(head: str, summary: str, text: str) -> Group:
     """One stage: its name, its summary, some of its text in colours."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.syntax import Syntax
+    from rich.text import Text
+
     language = "cpp" if text.startswith('extern "C"') else "python"
     code = Syntax(text, language, background_color="default",
                   theme="ansi_dark", word_wrap=True)
@@ -128,6 +136,8 @@ def stepper(model: Callable, batch: tuple
             ) -> Callable[[], tuple[float, torch.Tensor]]:
     """A training step as a function that returns its seconds, the
     device's work included, and the loss."""
+    from torch.utils.benchmark import timer
+
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def step() -> tuple[float, torch.Tensor]:
@@ -159,6 +169,8 @@ def race(seen: dict[str, tuple[Callable, list]], caches: dict[str, str]
          ) -> Table:
     """First and later steps and their losses, after more of them, which
     take turns. Each makes the same steps."""
+    from rich.table import Table
+
     for _ in range(STEPS - 1):
         for step, results in seen.values():
             results.append(step())
