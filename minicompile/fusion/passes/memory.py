@@ -351,31 +351,17 @@ def in_turn(kernel: Kernel, made: Buffer, given: Buffer) -> bool:
     one that reads it, and reads it first.
 
     Threads of one row may read what another has written. A CPU has one
-    for each row, which reads no more once it is in the last pass.
+    for each row, which stores in its last pass.
     """
     place, store = next(each for each in enumerate(kernel.loops)
                         if each[1].buffer.name == made.name)
     alone = not kernel.reduced or made.device.type in REUSING and (
-        is_last(kernel, place))
+        all(loop.down is None for loop in kernel.loops))
     return alone and all(
         number <= place and load.index == store.index
         and loop.ranges + loop.reduced == store.ranges
         for number, loop in enumerate(kernel.loops)
         for load in loop.loads if load.buffer == given.name)
-
-
-def is_last(kernel: Kernel, place: int) -> bool:
-    """Whether a loop over elements is the last one of the last pass, in a
-    kernel that does one row after the other."""
-    row = kernel.ranges + kernel.reduced
-    passes, ready = [], {}
-    for loop in kernel.loops:
-        passes.append(max([0, *(ready.get(load.buffer, 0)
-                                for load in loop.loads)]))
-        ready[loop.buffer.name] = passes[-1] + bool(loop.reduced)
-    return place == len(passes) - 1 and passes[-1] == max(passes) and all(
-        loop.down is None and loop.ranges + loop.reduced in (
-            row, kernel.ranges) for loop in kernel.loops)
 
 
 SAVINGS.extend((saves, repeats))
