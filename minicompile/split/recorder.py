@@ -35,8 +35,7 @@ aten = torch.ops.aten
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     aten._neg_view.default: torch.neg}
 
-#: Draws that eager makes in the order of the memory, and these row by row;
-#: the reference knows how to.
+#: Draws that eager makes in the order of the memory, and these row by row.
 ROW_BY_ROW = {aten.bernoulli.p, aten.normal_functional.default}
 
 #: What raises if a call must not be compiled, given the recorder.

@@ -201,11 +201,14 @@ def test_fallback_random_gives_eagers_numbers(function):
         assert torch.equal(torch.random.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: F.dropout(x, 0.5), lambda x: F.dropout(x, 0.5, inplace=True),
-    lambda x: F.alpha_dropout(x, 0.5, True), lambda x: x.bernoulli_(0.4),
-    lambda x: x.normal_(), lambda x: x.uniform_(), torch.rand_like])
-def test_eagers_numbers_are_drawn_along_the_memory(function):
+@pytest.mark.parametrize("function, compiles", [
+    (lambda x: F.dropout(x, 0.5), False),
+    (lambda x: F.dropout(x, 0.5, inplace=True), False),
+    (lambda x: F.alpha_dropout(x, 0.5, True), False),
+    (lambda x: x.bernoulli_(0.4), False), (lambda x: x.normal_(), False),
+    (lambda x: x.uniform_(), True), (torch.rand_like, True)])
+def test_eagers_numbers_are_drawn_along_the_memory(function, compiles):
+    """An operator that draws row by row instead is left to eager."""
     run = compiled(function, fallback_random=True)
     for make in (lambda: torch.ones(5, 6).t(),
                  lambda: torch.ones(3, 4, 5).permute(2, 0, 1),
@@ -215,7 +218,8 @@ def test_eagers_numbers_are_drawn_along_the_memory(function):
         want = function(make())
         torch.manual_seed(1)
         torch.testing.assert_close(run(make()), want)
-    assert not run.stats().fallbacks
+    told = "a draw is in the order of the memory"
+    assert run.stats().fallbacks == ({} if compiles else {told: 3})
 
 
 def test_a_generator_of_the_users_own_is_used():

@@ -23,12 +23,11 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode, _pop_mode_temporarily as without_recorder)
 
 from ...core.machines import cost
-from ...core.errors import BackendError
-from ...core.graph import dense, operators
+from ...core.graph import operators
 from ...core.random.philox import UNIFORM
 from ..aliases import storage_of
 from ..record import CALLS
-from ..recorder import DECOMPOSITIONS, ROW_BY_ROW, RecordingMode, aten
+from ..recorder import DECOMPOSITIONS, RecordingMode, aten
 
 #: Why, and the ops it holds for, with all their overloads and gradients.
 REASONS: dict[str, str] = {
@@ -292,29 +291,10 @@ def extended(matrix: torch.Tensor, rows: int, columns: int):
     return F.pad(matrix, (0, columns, 0, rows))
 
 
-def along_memory(x: torch.Tensor, p: float, generator=None):
-    """Eager's own bernoulli_, which draws in the order of the memory.
-
-    The operator without writing draws row by row.
-    """
-    order = sorted(range(x.dim()), key=x.stride, reverse=True)
-    if order == [*range(x.dim())]:
-        return NotImplemented
-    drawn = torch.bernoulli(x.permute(order), p, generator=generator)
-    return drawn.permute([*map(order.index, range(x.dim()))])
-
-
-def without_gaps(x: torch.Tensor, *_, **__):
-    """Eager's own normal_, which goes another way where there are gaps."""
-    if x.device.type == "cpu" and not dense(x):
-        raise BackendError("normal_ of memory with gaps draws otherwise")
-    return NotImplemented
-
-
 def seeded(op: torch._ops.OpOverload, formula: Callable, *args,
            generator=None, **kwargs):
     """The result of `formula`, in the layout of that of `op`; if random
-    numbers are not seeded, NotImplemented or eager's numbers.
+    numbers are not seeded, NotImplemented.
 
     A random operator is arithmetic on uniform numbers, which are a
     function of a seed. Only the seed is drawn, once a call and device;
@@ -322,8 +302,7 @@ def seeded(op: torch._ops.OpOverload, formula: Callable, *args,
     """
     recorder = _get_current_dispatch_mode()
     if generator is not None or not getattr(recorder, "seeded", False):
-        return ORDERED[op](*args, generator=generator, **kwargs) if (
-            op in ORDERED) else NotImplemented
+        return NotImplemented
     with without_recorder():
         like = recorder.fake_mode.dispatch(op, (), args, kwargs)
     first = like[0] if isinstance(like, tuple) else like
@@ -412,11 +391,6 @@ FORMULAS: dict[Callable, list[torch._ops.OpOverload]] = {
     dropout: [aten.native_dropout.default],
 }
 
-#: Operators that eager draws in another order than they do.
-ORDERED = {aten.bernoulli.p: along_memory,
-           aten.normal_functional.default: without_gaps}
-
-ROW_BY_ROW.clear()
 DECOMPOSITIONS |= {op: decomposition_table[op]
                    for names in REASONS.values() for name in names.split()
                    for gradient in ("", "_backward")
