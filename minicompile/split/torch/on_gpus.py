@@ -37,19 +37,13 @@ BY_FORMULA = """
 
 
 def there(formula: Callable, *args, **kwargs):
-    """The formula's result for tensors on such a device, or
+    """The formula's result for floats of one dtype on such a device, or
     NotImplemented."""
-    devices = {each.device.type for each in tensors_of((args, kwargs))}
-    return formula(*args, **kwargs) if devices <= DEVICES else (
+    given = tensors_of((args, kwargs))
+    floats = {each.dtype for each in given if each.is_floating_point()}
+    fits = {each.device.type for each in given} <= DEVICES
+    return formula(*args, **kwargs) if fits and len(floats) == 1 else (
         NotImplemented)
-
-
-def of_floats(formula: Callable, *args, **kwargs):
-    """The same, if the tensors are floats of one dtype."""
-    dtypes = {each.dtype for each in tensors_of((args, kwargs))}
-    return there(formula, *args, **kwargs) if (
-        len(dtypes) == 1 and dtypes.pop().is_floating_point) else (
-            NotImplemented)
 
 
 def convolution(image, weight, bias, *how):
@@ -132,25 +126,23 @@ def scatter(into, dim, places, given):
             size.pop(dim) < 1 or one != size):
         return NotImplemented
     if (given.shape, given.dtype) != (places.shape, into.dtype) if (
-            torch.is_tensor(given)) else not (into.is_floating_point() and (
-                abs(given) <= torch.finfo(into.dtype).max)):
+            torch.is_tensor(given)) else not (
+                abs(given) <= torch.finfo(into.dtype).max):
         return NotImplemented
     here = along(dim, into, torch.arange(
         into.size(dim), device=into.device))
     return torch.where(here == below(into.size(dim), places), given, into)
 
 
-DECOMPOSITIONS |= {
-    **{op: partial(of_floats, decomposition_table[op])
-       for name in BY_FORMULA.split() for op in operators(name)
-       if op in decomposition_table},
-    aten.im2col.default: im2col,
-    **{op: partial(there, formula) for op, formula in {
-        aten.scatter.src: scatter, aten.scatter.value: scatter,
-        aten.convolution.default: convolution,
-        aten.convolution_backward.default: convolution_backward}.items()},
-    **{op: partial(there, partial(smaller, reach=reach))
+DECOMPOSITIONS[aten.im2col.default] = im2col
+DECOMPOSITIONS |= {op: partial(there, formula) for op, formula in {
+    **{op: decomposition_table[op] for name in BY_FORMULA.split()
+       for op in operators(name) if op in decomposition_table},
+    aten.scatter.src: scatter, aten.scatter.value: scatter,
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+    **{op: partial(smaller, reach=reach)
        for reach, names in {1: "linear1d bilinear2d trilinear3d",
                             2: "bicubic2d"}.items()
        for name in names.split()
-       for op in operators(f"upsample_{name}_backward")}}
+       for op in operators(f"upsample_{name}_backward")}}.items()}
