@@ -276,7 +276,9 @@ def extract(joint: Joint, nodes, inputs, outputs,
     for node in nodes:
         if node not in copies and node not in absent and (
                 node.target is not WRITE):
-            copies[node] = copied_without(absent, node, graph, copies)
+            copies[node] = graph.node_copy(node, lambda each: (
+                zeros(graph, value(each)) if each in absent
+                else copies[each]))
     returned = tuple(
         copied(copies[node]) if root(node) in joint.written
         else copies.get(node, node) for node in outputs)
@@ -285,24 +287,6 @@ def extract(joint: Joint, nodes, inputs, outputs,
     graph.output(returned)
     without_dead(graph)
     return _LazyGraphModule(joint.graph, graph)
-
-
-def copied_without(absent: Set[fx.Node], node: fx.Node, graph: fx.Graph,
-                   copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
-    """A copy of the node at the end of a graph without those `absent`: a
-    sum becomes its other term, any other node is given zeros for them."""
-    terms = [each for each in node.all_input_nodes if each not in absent]
-    if (node.target is aten.add.Tensor and not node.kwargs
-            and len(terms) == 1 < len(node.all_input_nodes)
-            and form(terms[0]) == form(node)):
-        return copies[terms[0]]
-    return graph.node_copy(node, lambda each: zeros(graph, value(each))
-                           if each in absent else copies[each])
-
-
-def form(node: fx.Node) -> tuple:
-    """The shape, the strides and the dtype of a node's tensor."""
-    return value(node).shape, value(node).stride(), value(node).dtype
 
 
 def zeros(graph: fx.Graph, like: torch.Tensor) -> fx.Node:
