@@ -240,7 +240,8 @@ REFUSED = {
     "dtype": (lambda x: x.long().mul_(1.5), "another dtype"),
     "quotient": (lambda x: x.long().div_(2), "another dtype"),
     "floats": (lambda x: x.long().ldexp_(x), "another dtype"),
-    "normal_": (lambda x: x.new_empty(20, 2)[:, 0].normal_(), "gaps"),
+    "normal_": (lambda x: x.new_empty(20, 2)[:, 0].normal_(),
+                "order of the memory"),
     "item": (lambda x: x * x.sum().item(), "DataDependent"),
     "eager's own error": (lambda x: x @ x[:2], "size"),
 }

@@ -78,8 +78,9 @@ def idle(node: fx.Node) -> fx.Node | None:
     Both are laid out alike. Symbolic sizes that merely happen to be equal
     do not count.
     """
-    rule = IDLE.get(node.target)
-    source = rule(node) if rule else None
+    source = read_back(node)
+    if source is None and node.target in IDLE:
+        source = node.args[IDLE[node.target]]
     if not isinstance(source, fx.Node):
         return None
     one, two = value(node), value(source)
@@ -91,38 +92,23 @@ def idle(node: fx.Node) -> fx.Node | None:
     return source if alike else None
 
 
-def _first(node: fx.Node) -> fx.Node:
-    """The first argument."""
-    return node.args[0]
-
-
-def _read_back(node: fx.Node) -> fx.Node | None:
+def read_back(node: fx.Node) -> fx.Node | None:
     """The value just written there: `slice(slice_scatter(a, b))`."""
+    if node.target is not aten.slice.Tensor:
+        return None
     written = node.args[0]
-    scatter = SCATTER.get(node.target)
-    same = (written.op == "call_function" and written.target == scatter
+    same = (written.target is aten.slice_scatter.default
             and written.args[2:] == node.args[1:]
             and written.kwargs == node.kwargs)
     return written.args[1] if same else None
 
 
-#: Each reading view with the op that writes through it, of those that may
-#: be laid out as the value that was written.
-SCATTER = {
-    aten.slice.Tensor: aten.slice_scatter.default,
-    aten.as_strided.default: aten.as_strided_scatter.default,
-}
-
-#: Ops that may do nothing, and what they then return.
+#: Ops that may do nothing, and which of their arguments they then return.
 IDLE = {
-    aten.clone.default: _first, aten._to_copy.default: _first,
-    aten.view.default: _first, aten.expand.default: _first,
-    aten.permute.default: _first,
-    aten.copy.default: lambda node: node.args[1],
-    aten.slice_scatter.default: lambda node: node.args[1],
-    **dict.fromkeys(SCATTER, _read_back),
-}
-IDLE[aten.slice.Tensor] = lambda node: _read_back(node) or _first(node)
+    **dict.fromkeys((aten.clone.default, aten._to_copy.default,
+                     aten.view.default, aten.expand.default,
+                     aten.permute.default, aten.slice.Tensor), 0),
+    **dict.fromkeys((aten.copy.default, aten.slice_scatter.default), 1)}
 
 
 def repeated(node: fx.Node, computed: dict) -> fx.Node | None:

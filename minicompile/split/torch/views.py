@@ -12,7 +12,6 @@ torch/_functorch/_aot_autograd/functional_utils.py:gen_alias_from_base.
 """
 
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 from torch import fx
@@ -64,7 +63,9 @@ def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
             (base.is_leaf and base.requires_grad
              and torch.is_grad_enabled(), "an input that has a gradient"),
             (name.startswith("_fused_"), "lists of tensors"),
-            (changes_shape(name), "a tensor's shape or memory"),
+            (name.endswith("_") and any(
+                torch.Tag.inplace_view in op.tags for op in operators(name)),
+             "a tensor's shape or memory"),
             (plain in CASTS | FLOATS and not kwargs.get("rounding_mode")
              and not torch.can_cast(
                  torch.float32 if plain in FLOATS else
@@ -84,13 +85,6 @@ def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
         ends[memory] = start + reach(each)
         found |= {base: None, each: None}
     return list(found)
-
-
-@cache
-def changes_shape(name: str) -> bool:
-    """Whether a method changes a tensor's shape, and not its elements."""
-    return name.endswith("_") and any(
-        torch.Tag.inplace_view in op.tags for op in operators(name))
 
 
 def reads_a_part(name: str, written: torch.Tensor, args: tuple,
