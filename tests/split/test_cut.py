@@ -49,8 +49,7 @@ def test_the_flow_is_the_smallest_cut(seed):
     room = [{} for _ in range(count)]
     for (a, b), capacity in edges.items():
         room[a][b] = capacity
-    level = saturate(room, 0, count - 1)
-    side = {v for v in range(count) if level[v]}
+    side = saturate(room, 0, count - 1)
     cut = sum(c for (a, b), c in edges.items()
               if a in side and b not in side)
     assert cut == brute_force(0, count - 1, edges, count)

@@ -3,7 +3,7 @@
 In: a `Joint`. Out: plans. The idea: everything is priced in seconds.
 Saving a value costs a write now and a read later; recomputing it costs its
 op, and next to nothing when a loop in the backward can do it on the way.
-The cheapest plan is a minimum cut, found by Dinic's maximum flow. Without
+The cheapest plan is a minimum cut, found by a maximum flow. Without
 this file all that the backward reads is saved, whatever the budget.
 PyTorch prices in bytes and forbids what it holds to be expensive, in
 torch/_functorch/partitioners.py; `must_recompute` there is our `inside`.
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from torch import fx
@@ -320,58 +320,48 @@ def cheapest(prices: Mapping[object, Price],
         ends = [vertex[user] for user in users(v) if user in vertex]
         room[at + 1] |= dict.fromkeys(
             ends + [1] * (v in needed), flow(NEVER))
-    level = saturate(room, 0, 1)
+    side = saturate(room, 0, 1)
     return {v for v, at in vertex.items()
-            if level[at] and not level[at + 1]}
+            if at in side and at + 1 not in side}
 
 
 def saturate(room: list[dict[int, int]], source: int, sink: int
-             ) -> list[int]:
-    """Push all the flow there is; not 0 for what `source` still reaches.
+             ) -> dict[int, int]:
+    """Push all the flow there is; gives what `source` still reaches.
 
     `room` holds how much more may flow from each vertex to each other.
-    The first paths go from lower to higher numbers, up to the sink.
+    After each search, flow is pushed along all the ways that it found.
     """
     for tail, ends in enumerate(room):
         for head in ends:
             room[head].setdefault(tail, 0)
-    level = [*range(1, len(room) + 1)]
-    level[sink] = len(room) + 1
-    while level[sink]:
-        onward = [[*ends] for ends in room]
-        path = [source]
-        while path:
-            at = path[-1]
-            if at == sink:
-                steps = [*pairwise(path)]
-                least = min(room[tail][head] for tail, head in steps)
-                for tail, head in steps:
-                    room[tail][head] -= least
-                    room[head][tail] += least
-                full = [room[tail][head] for tail, head in steps].index(0)
-                del path[full + 1:]
-            elif not onward[at]:
-                path.pop()
-                for before in path[-1:]:
-                    onward[before].pop()
-            elif room[at][end := onward[at][-1]] and level[end] > level[at]:
-                path.append(end)
-            else:
-                onward[at].pop()
-        level = levels(room, source)
-    return level
+    while True:
+        before = reached(room, source, sink)
+        last = [at for at in before if room[at].get(sink)]
+        if not last:
+            return before
+        for at in last:
+            steps = [(at, sink)]
+            while at != source:
+                steps.append((before[at], at))
+                at = before[at]
+            least = min(room[tail][head] for tail, head in steps)
+            for tail, head in steps:
+                room[tail][head] -= least
+                room[head][tail] += least
 
 
-def levels(room: list[dict[int, int]], source: int) -> list[int]:
-    """How many steps with room lead to each vertex; 0 if none do."""
-    level = [0] * len(room)
-    level[source], waiting = 1, [source]
-    for vertex in waiting:
-        for end, left in room[vertex].items():
-            if left and not level[end]:
-                level[end] = level[vertex] + 1
+def reached(room: list[dict[int, int]], source: int, sink: int
+            ) -> dict[int, int]:
+    """The vertices that steps with room lead to, the nearest first, each
+    with the one before it; those beyond the sink do not count."""
+    before, waiting = {source: source}, [source]
+    for at in waiting:
+        for end, left in room[at].items():
+            if left and end != sink and end not in before:
+                before[end] = at
                 waiting.append(end)
-    return level
+    return before
 
 
 CHOOSE.append(lambda joint, options: cut(joint).saved)
