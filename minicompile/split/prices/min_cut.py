@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Set
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -40,21 +39,37 @@ class Price(NamedTuple):
     save: float
 
 
-@dataclass(frozen=True)
 class Plan:
-    """The saved values, and their cost by core/machines/cost.py."""
+    """The saved values, by name, and their cost by core/machines/cost.py:
+    the bytes of each that is no input, the seconds of all."""
 
-    saved: frozenset[str]  # names in the joint graph
-    sizes: dict[str, int]  # bytes of each saved value that is no input
-    costs: Prices  # which has plans at other prices
-    backward: list[fx.Node]  # what it reads and computes, in order
-    seconds: float  # of saving and recomputing
-    dropping: Callable[[str], float]  # seconds more without this one
+    def __init__(self, costs: Prices, names: Set[str]):
+        self.costs, joint = costs, costs.joint  # has plans at other prices
+        self.named = {node.name: node for node in joint.early
+                      if node.name in names}
+        self.saved = frozenset(self.named)
+        self.sizes = {name: kept for name, node in self.named.items()
+                      if (kept := size(joint, node))}
+        self.bytes = sum(self.sizes.values())
+        saved = {*self.named.values()}
+        self.backward = ancestors(joint.late, saved)  # all it needs
+        self.computed = {*self.backward}
+        self.there = self.computed | saved
+        self.seconds = sum(map(self.price, self.computed))
 
-    @property
-    def bytes(self) -> int:
-        """Bytes kept for the backward."""
-        return sum(self.sizes.values())
+    def price(self, node: fx.Node) -> float:
+        """The seconds that the node takes in this plan."""
+        price = self.costs.prices.get(node, Price(0.0, 0.0))
+        kept = node.name in self.saved or node.op == "placeholder"
+        return price.save if kept else price.recompute
+
+    def dropping(self, name: str) -> float:
+        """The seconds that the plan takes more without this value."""
+        node = self.named[name]
+        more = [n for n in ancestors(node.all_input_nodes, self.there)
+                if n not in self.computed]
+        return sum(map(self.price, more)) + (
+            self.costs.prices[node].recompute - self.price(node))
 
     @cached_property
     def guess(self) -> int:
@@ -105,6 +120,7 @@ class Prices:
             saving(joint, node, node in self.written, reads[node]))
             for node in joint.early if not is_number(node)}
         self.cut = cache(self.cut)  # each price is asked for several times
+        self.plan = partial(Plan, self)
 
     def cut(self, byte_price: float) -> Plan:
         """The cheapest plan when a saved byte costs this. If it costs
@@ -119,31 +135,6 @@ class Prices:
                       price.save + byte_price * size(self.joint, node)))
         return self.plan({node.name for node in cheapest(
             prices, lambda node: node.users, self.needed)})
-
-    def plan(self, names: Set[str]) -> Plan:
-        """The plan that saves exactly these, with what it costs."""
-        named = {node.name: node for node in self.joint.early
-                 if node.name in names}
-        saved = {*named.values()}
-        sizes = {name: kept for name, node in named.items()
-                 if (kept := size(self.joint, node))}
-        backward = ancestors(self.joint.late, saved)
-        computed = set(backward)
-        there = computed | saved
-
-        def seconds(node: fx.Node) -> float:
-            price = self.prices.get(node, Price(0.0, 0.0))
-            kept = node in saved or node.op == "placeholder"
-            return price.save if kept else price.recompute
-
-        def dropping(name: str) -> float:
-            node = named[name]
-            more = ancestors(node.all_input_nodes, there)
-            return sum(seconds(n) for n in more if n not in computed) + (
-                self.prices[node].recompute - self.prices[node].save)
-
-        return Plan(frozenset(named), sizes, self, backward,
-                    sum(map(seconds, computed)), dropping)
 
 
 def inside(joint: Joint) -> set[fx.Node]:
