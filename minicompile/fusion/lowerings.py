@@ -306,18 +306,9 @@ def view(context: LoweringContext, a: Value, *_, **__
 def sight(operator, fake: torch.Tensor, *args, **kwargs):
     """The operator's result on a contiguous tensor of this shape; the
     meta device needs no elements for it."""
-    try:
-        return seen(operator, (*fake.shape,), args, (*kwargs.items(),))
-    except TypeError:  # a symbolic size has no hash
-        return seen.__wrapped__(operator, fake.shape, args, kwargs)
-
-
-@lru_cache(maxsize=10_000)
-def seen(operator, shape: Sequence[int], args: tuple, kwargs):
-    """The fake result that `sight` gives, once for equal calls."""
     with enable_python_dispatcher():
-        return operator(torch.empty(shape, device="meta"),
-                        *args, **dict(kwargs))
+        return operator(torch.empty(fake.shape, device="meta"),
+                        *args, **kwargs)
 
 
 def fakes(node: fx.Node) -> tuple[tuple, dict]:
