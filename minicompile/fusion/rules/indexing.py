@@ -358,27 +358,26 @@ def rows_of(context: LoweringContext, a: Value, places: Value, *_) -> Point:
     return indexed(context, a, [places], False)
 
 
-def adding(given: Callable[..., tuple | None], replaces: bool = False
-           ) -> Callable:
-    """The rule of an operator that adds to some elements, or `replaces`
-    them: `given` says to what it adds, and what; then what would read
-    those elements, and its operands."""
+def adding(given: Callable[..., tuple | None]) -> Callable:
+    """The rule of an operator that adds to some elements, or replaces
+    them: `given` says to what it adds, what, and whether it replaces; then
+    what would read those elements, and its operands."""
     def rule(context: LoweringContext, *operands, **options
              ) -> Value | None:
-        node, lowering = context.node, context.lowering
+        found = given(context, *operands, **options)
+        if not found:
+            return None
+        a, source, replaces, along, *rest = found
         where = context.device.type
         able = where in STOPS if replaces else (
             context.dtype in ADDED.get(where, ())
             and not torch.are_deterministic_algorithms_enabled())
         if not able:
             return None
-        found = given(context, *operands, **options)
-        if not found:
-            return None
-        a, source, along, *rest = found
         at = along(replace(context, shape=source.shape), a, *rest)
         if not any(map(picked, at)):
             return None  # the places are a loop's own
+        node, lowering = context.node, context.lowering
         lowering.fill(node, a, context.shape, suffix="before")
         old = lowering.steps[-1].buffer
         new = replace(old, name=lowering.fresh(node), into=old.name)
@@ -394,13 +393,15 @@ def scatter_add(_: LoweringContext, a: Value, axis: int, places: Value,
                 source: Value) -> tuple | None:
     """`source` is added to the elements that `gather` reads."""
     shape = places.shape
-    return shape and (a, source.moved(shape, points(axes(shape))),
+    return shape and (a, source.moved(shape, points(axes(shape))), False,
                       gather, axis, places)
 
 
 def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
-              source: Value, alpha: float = 1) -> tuple | None:
-    """`source`, times `alpha`, is added to what `index_select` reads."""
+              source: Value, alpha: float = 1, replaces: bool = False
+              ) -> tuple | None:
+    """`source`, times `alpha`, is added to what `index_select` reads, or
+    `replaces` it."""
     axis %= len(a.shape) or 1
     if not (a.shape and len(places.shape) == 1) or (
             source.dtype, source.shape) != (a.dtype, with_axis(
@@ -408,14 +409,14 @@ def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
         return None  # it raises, or has no dimension
     given = source if alpha == 1 else source.then(
         "mul", literal(alpha, a.dtype))
-    return a, given, selected, axis, places
+    return a, given, replaces, selected, axis, places
 
 
 def index_copy(context: LoweringContext, a: Value, axis: int,
                places: Value, source: Value) -> tuple | None:
     """`source` replaces the slice that the only one of `places` names; of
     several that name the same, no kernel could say which is the last."""
-    return index_add(context, a, axis, places, source) if (
+    return index_add(context, a, axis, places, source, replaces=True) if (
         places.shape == (index(1),)) else None
 
 
@@ -430,14 +431,8 @@ def index_put(context: LoweringContext, a: Value, places: Sequence,
         return None
     shape = indices_of(torch.ops.aten.index.Tensor(
         *fakes(context.node)[0][:2]).shape)
-    return a, broadcast(source, shape), partial(indexed, sure=sure), places
-
-
-def put(context: LoweringContext, a: Value, places: Sequence, source: Value,
-        accumulate: bool = False, sure: bool = False) -> Value | None:
-    """The rule of `index_put`."""
-    rule = adding(partial(index_put, sure=sure), replaces=not accumulate)
-    return rule(context, a, places, source, accumulate)
+    return (a, broadcast(source, shape), not accumulate,
+            partial(indexed, sure=sure), places)
 
 
 def table_gradient(context: LoweringContext, source: Value, places: Value,
@@ -450,14 +445,14 @@ def table_gradient(context: LoweringContext, source: Value, places: Value,
         source = replace(source, element=operation(
             "where", is_padding, zero, source.element))
     return None if by_count else (
-        context.value(zero), source, rows_of, places)
+        context.value(zero), source, False, rows_of, places)
 
 
 SIMPLIFY.append(decided)
 RULES |= {
     "scatter_add": adding(scatter_add), "index_add": adding(index_add),
-    "index_copy": adding(index_copy, replaces=True),
-    "index_put": put, "_unsafe_index_put": partial(put, sure=True),
+    "index_copy": adding(index_copy), "index_put": adding(index_put),
+    "_unsafe_index_put": adding(partial(index_put, sure=True)),
     "embedding_dense_backward": adding(table_gradient),
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "roll": rolled, "slice_scatter": slice_scatter,
