@@ -27,6 +27,8 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch._prims_common import (
+    ELEMENTWISE_TYPE_PROMOTION_KIND as Kind, elementwise_dtypes)
 
 from ...core.index import (Index, Symbol, index, least_of, most_of,
                            not_negative, product)
@@ -66,11 +68,11 @@ def scaled(name: str) -> Callable:
 
 
 def promoted(*operands: Operand) -> torch.dtype:
-    """The dtype in which a comparison compares."""
-    return torch.result_type(*(
+    """The dtype to which operands are promoted."""
+    return elementwise_dtypes(*(
         torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
         if isinstance(o, Value) else 1 if isinstance(o, Index) else o
-        for o in operands))
+        for o in operands), type_promotion_kind=Kind.NO_OPMATH)[1]
 
 
 def dividing(name: str) -> Callable:
@@ -277,15 +279,11 @@ def log_gamma(context: LoweringContext, a: Operand) -> Value | None:
 RULES |= {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), scaled("add")),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), scaled("sub")),
-    **{name: elementwise(name, lambda a: a.dtype)
-       for name in ("isnan", "signbit")},
-    **{name: elementwise(name) for name in
-       """logical_not logical_and logical_or logical_xor bitwise_not
-       bitwise_and bitwise_or bitwise_xor bitwise_left_shift
-       bitwise_right_shift floor ceil trunc""".split()},
-    **{name: elementwise(name, promoted)
-       for name in "eq ne lt le gt ge".split()},
-    "round.default": elementwise("round"),
+    **{name: elementwise(name, promoted) for name in
+       """isnan signbit logical_not logical_and logical_or logical_xor
+       bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift
+       bitwise_right_shift floor ceil trunc round eq ne lt le gt ge
+       """.split()},
     **{name: dividing(name) for name in "remainder fmod div".split()},
     "floor_divide": dividing("div_floor"),
     "pow": to_power, "clamp": clamp, "lgamma": log_gamma,
