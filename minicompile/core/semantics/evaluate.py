@@ -2,9 +2,9 @@
 
 Every later step, from fusion to a printed kernel, is compared with this.
 A buffer is a flat tensor. A loop is printed as Python over numbers, which
-runs. The evaluator runs the text of each node with index tensors in place
-of the numbers, and scatters the result: slow, short and right. Without
-this file the loop language prints as the data that it is.
+runs. The evaluator computes each node with index tensors in place of the
+numbers, and scatters the result: slow, short and right. Without this file
+the loop language prints as the data that it is.
 """
 
 import math
@@ -80,30 +80,30 @@ def evaluate_loop(loop: Loop, storage: Storage) -> None:
 
 
 def evaluate(value: Expression, points: Storage) -> torch.Tensor:
-    """The value at all points together: the text of each operation, which
-    finds tensors where a loop has numbers, rounded to the node's dtype."""
-    known = NAMESPACE | {name: on_numbers(OPS[name])
-                         for name in OPS.keys() - NAMESPACE.keys()}
-    names: dict[Expression, str] = {}
+    """The value at all points together: each operation finds tensors where
+    a loop has numbers, and its result is rounded to the node's dtype."""
+    known: dict[Expression, object] = {}
     for node in walk(value):
-        text = text_of(node, names)
-        names[node] = text if isinstance(node, Const) else f"_{len(names)}"
-        found = read(node, points, names, known) if hasattr(
-            node, "index") else eval(text, known)
-        known[names[node]] = torch.as_tensor(found).to(node.dtype)
-    return known[names[value]]
+        match node:
+            case Const(number):
+                known[node] = number
+            case Op(name, operands, dtype):
+                rule = checked if name == "checked" else OPS[name]
+                made = on_numbers(rule)(*map(known.get, operands))
+                known[node] = made.to(dtype)
+            case _:
+                known[node] = read(node, points, known).to(node.dtype)
+    return torch.as_tensor(known[value], dtype=value.dtype)
 
 
 def read(node: Position | Load, points: Storage,
-         names: dict[Expression, str], known: dict) -> torch.Tensor:
+         known: dict[Expression, object]) -> torch.Tensor:
     """Positions, or what memory holds there; 0 where a mask is false."""
     at = torch.as_tensor(evaluate_index(node.index, points | {
-        pick: known[names[pick.value]] for pick in picked(node.index)}))
+        pick: known[pick.value] for pick in picked(node.index)}))
     if isinstance(node, Position):
         return at
-    if node.mask is None:
-        return points[node.buffer][at]
-    inside = known[names[node.mask]]
+    inside = known.get(node.mask, torch.tensor(True))
     held = points[node.buffer][torch.where(inside, at, 0)]
     return torch.where(inside, held, 0)
 
@@ -214,26 +214,25 @@ def schedule_text(schedule: Schedule) -> str:
 
 def lines_of(loop: Loop) -> list[str]:
     """A loop as nested `for` statements over flat buffers."""
-    indent, target = "", f"{loop.buffer.name}[{loop.index}]"
     start, rule = REDUCTIONS.get(loop.reduction, (None, ""))
-    total = "total" if loop.reduction in SCANS else target
     lines = [f"{loop.buffer.name}.fill_({start})"] if loop.down else []
+    indent, where = "", Position(loop.index, torch.int64)
     for variable in (*loop.ranges, None, *loop.reduced):
         if variable is not None:
             lines.append(f"{indent}for {variable} in "
                          f"range({variable.size}):")
             indent += "    "
-        elif rule and not loop.down:
+            continue
+        place = named(where, {}, lines, indent)
+        target = f"{loop.buffer.name}[{place}]"
+        total = "total" if loop.reduction in SCANS else target
+        if rule and not loop.down:
             lines.append(f"{indent}{total} = {start}")
     value = named(loop.value, {}, lines, indent)
     value = f"{rule}({total}, {value})" if rule else value
     if total != target:
         value = f"{total} = {value}"
-    if picked(loop.index):
-        place = named(Position(loop.index, torch.int64), {}, lines, indent)
-        target = f"{indent}{loop.buffer.name}[{place}]"
-        return [*lines, f"{target} {'+' * loop.adds}= {value}"]
-    return [*lines, f"{indent}{target} = {value}"]
+    return [*lines, f"{indent}{target} {'+' * loop.adds}= {value}"]
 
 
 def named(value: Expression, names: dict[Expression, str],
