@@ -121,13 +121,12 @@ OPS: dict[str, Callable] = {
     """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
     cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
     lgamma floor ceil trunc round sigmoid reciprocal relu isnan
-    signbit logical_not bitwise_not add sub mul remainder fmod pow atan2
-    hypot copysign maximum minimum fmax fmin eq ne lt le gt ge
+    signbit logical_not bitwise_not add sub mul fmod pow atan2 hypot
+    copysign maximum minimum fmax fmin eq ne lt le gt ge
     logical_and logical_or logical_xor bitwise_and bitwise_or
     bitwise_xor bitwise_left_shift bitwise_right_shift where""".split()
 } | {
     "div": torch.true_divide,
-    "div_floor": torch.floor_divide,
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "cast": lambda a: a,
 }
@@ -135,7 +134,7 @@ OPS: dict[str, Callable] = {
 #: Operations that cost far more than an access to the cache.
 EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan
     asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid
-    pow atan2 hypot remainder fmod div_floor uniform""".split())
+    pow atan2 hypot fmod uniform""".split())
 
 #: How two partial results combine: (what an empty range gives, the rule).
 REDUCTIONS: dict[str, tuple[object, str]] = {

@@ -1,10 +1,10 @@
 """Operations that few models use: whole numbers, bits of floats, draws.
 
-C++ and Triton cut quotients off, and some of these operations trap or are
-undefined; PyTorch rounds down and defines them all. A random number is a
-function of a seed, an offset and a position (core/random/philox.py has the
-same), so a backward kernel draws again what the forward drew.
-Inductor's are in torch/_inductor/codegen/cpp.py, triton.py beside it, and
+In C++ and in Triton some of these operations trap or are undefined;
+PyTorch defines them all. A random number is a function of a seed, an offset
+and a position (core/random/philox.py has the same), so a backward kernel
+draws again what the forward drew. Inductor's are in
+torch/_inductor/codegen/cpp.py, triton.py beside it, and
 torch/_inductor/runtime/triton_helpers.py.
 """
 
@@ -15,10 +15,9 @@ from ..target import (FORMS, FUNCTIONS, OF_BOOLS, OF_INTEGERS, Exact, Form,
 
 FUNCTIONS["cpp"].append(r"""
 #define VECTOR static __attribute__((const, noinline, simd("notinbranch")))
-template <class T> constexpr bool is_float = (T)0.5f == 0.5f;
 template <class T> constexpr bool is_signed = (T)-1 < (T)0;
 
-// Integers: nothing traps; remainders have the divisor's sign.
+// Integers: nothing traps.
 template <class T> inline_ bool divides(T b) {
     return b != 0 & !(is_signed<T> & b == (T)-1);
 }
@@ -42,24 +41,6 @@ inline_ float rest(float a, float b) {
                    copysignf(near, a), a, b);
 }
 
-template <class T> inline_ bool uneven(T rest, T b) {
-    return rest != 0 & (rest < 0) != (b < 0);
-}
-template <class T> inline_ T modulo(T a, T b) {
-    const T left = rest(a, b);
-    return uneven(left, b) ? left + b : left;
-}
-template <class T> inline_ T divide_floor(T a, T b) {
-    const T left = rest(a, b);
-    if constexpr (!is_float<T>)
-        return divide_whole<T>(a, b) - uneven(left, b);
-    const T whole = (a - left) / b - uneven(left, b);
-    T floored = (T)floor(whole);
-    floored += whole - floored > (T)0.5;
-    floored = whole != 0 ? floored : (T)copysign(0.0, a / b);
-    return b == 0 ? a / b : floored;
-}
-
 // 24 random bits, as core/random/philox.py has them: one of the four words
 // that a count gives.
 inline_ float uniform(int64 seed, int64 offset, int64 count, int64 word) {
@@ -79,32 +60,6 @@ inline_ float uniform(int64 seed, int64 offset, int64 count, int64 word) {
 """)
 
 FUNCTIONS["triton"].append(r'''
-@triton.jit
-def floor_divide(a, b):
-    """The quotient of integers rounded down; Triton's is cut off."""
-    rest = a % b
-    return a // b - ((rest != 0) & ((rest < 0) != (b < 0))).to(a.dtype)
-
-
-@triton.jit
-def modulo(rest, b):
-    """A remainder by b, given b's sign."""
-    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-
-
-@triton.jit
-def float_floor_divide(a, b):
-    """The quotient of floats rounded down, as Python computes it."""
-    rest = libdevice.fmod(a, b)
-    whole = device.divide(a - rest, b)
-    whole -= ((rest != 0) & ((b < 0) != (rest < 0))).to(a.dtype)
-    down = tl.floor(whole)
-    down += (whole - down > 0.5).to(a.dtype)
-    zero = libdevice.copysign(tl.zeros_like(a), device.divide(a, b))
-    down = tl.where(whole == 0, zero, down)
-    return tl.where(b == 0, device.divide(a, b), down)
-
-
 @triton.jit
 def uniform(seed, offset, position):
     """24 random bits of a position as a float in [0, 1).
@@ -144,13 +99,9 @@ FORMS.update({
                   "tl.where(({0} >= {1}) | ({1} != {1}), {0}, {1})"),
     "fmin": Exact("{0} <= {1} | {1} != {1} ? {0} : {1}",
                   "tl.where(({0} <= {1}) | ({1} != {1}), {0}, {1})"),
-    "div_floor": Form("divide_floor<{type}>({0}, {1})",
-                      "float_floor_divide({0}, {1})"),
     "div_trunc": Form("trunc{f}({round}({0} / {1}))",
                       "libdevice.trunc(device.divide({0}, {1}))"),
     "fmod": Form("rest({0}, {1})", "libdevice.fmod({0}, {1})"),
-    "remainder": Form("modulo<{type}>({0}, {1})",
-                      "modulo(libdevice.fmod({0}, {1}), {1})"),
     "bitwise_left_shift": Form(
         "({1} | {last}) == {last} ? {0} << ({1} & {last}) : 0",
         "tl.where(({1} | {last}) == {last}, {0} << ({1} & {last}), 0)"),
@@ -165,10 +116,7 @@ whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), FORMS["cast"])
 OF_INTEGERS.update(
     whole, signbit=Question("{0} < 0"),
     abs=Exact("{0} < 0 ? -{0} : {0}", "tl.abs({0})"),
-    div_floor=Form("divide_floor<{type}>({0}, {1})",
-                   "floor_divide({0}, {1})"),
     div_trunc=Form("divide_whole<{type}>({0}, {1})", "{0} // {1}"),
-    remainder=Form("modulo<{type}>({0}, {1})", "modulo({0} % {1}, {1})"),
     fmod=Form("rest<{type}>({0}, {1})", "{0} % {1}"))
 OF_BOOLS.update(OF_INTEGERS, abs=FORMS["cast"], sign=FORMS["cast"],
                 fmax=FORMS["bitwise_or"], fmin=FORMS["bitwise_and"],

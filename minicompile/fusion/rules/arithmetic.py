@@ -1,13 +1,14 @@
 """Rules: the other operations on one element, reductions and scans.
 
 A division of whole numbers by zero raises in eager, which no kernel can.
-So the operator runs, unless the divisor is a number other than 0. Small
+So the operator runs, unless the divisor is a number other than 0. C++ and
+Triton cut quotients off: one that is rounded down is a formula. Small
 constant powers are multiplications, as they are in eager. The result of a
 comparison is a bool, which says nothing about how to compare: that is done
-in the dtype to which the operands are promoted. `any` and `all`
-give bool, but uint8 of uint8. The maximum of a dimension comes with its
-place: a second reduction, in the same kernel. The variance takes two
-passes: the formula with one pass loses all digits if the mean is large.
+in the dtype to which the operands are promoted. `any` and `all` give bool,
+but uint8 of uint8. The maximum of a dimension comes with its place: a
+second reduction, in the same kernel. The variance takes two passes: the
+formula with one pass loses all digits if the mean is large.
 
 A scan is a loop that reduces a row, and stores what it has so far at each
 element. So it computes its operand, as a sum would, and what reads it
@@ -32,12 +33,13 @@ from torch._prims_common import (
 
 from ...core.index import (Index, Symbol, index, least_of, most_of,
                            not_negative, product)
-from ...core.loops import (Const, Expression, Position, accurate, flatten,
-                           row_major)
+from ...core.loops import (Const, Expression, Op, Position, accurate,
+                           flatten, row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
                          axes_of, broadcast, cast, divided_by, elements,
                          elementwise, exactly, fill, operation, points,
                          reducing, strided_view)
+from .indexing import both, test
 
 
 #: All whole numbers up to this one are floats.
@@ -86,9 +88,56 @@ def dividing(name: str) -> Callable:
         if not (context.dtype.is_floating_point or safe
                 or context.device.type in SILENT):
             return None
-        return elementwise(f"{name}_{rounding_mode}" if rounding_mode
-                           else name)(context, a, b)
+        kind = f"{name}_{rounding_mode}" if rounding_mode else name
+        made = elementwise(kind)(context, a, b)
+        return context.value(down(made.element)) if kind in DOWN else made
     return rule
+
+
+def down(quotient: Op) -> Expression:
+    """The operation as a formula of others, which is rounded once."""
+    dtype = accurate(quotient.dtype)
+    return cast(DOWN[quotient.name](*(
+        cast(part, dtype) for part in quotient.operands)), quotient.dtype)
+
+
+def uneven(rest: Expression, by: Expression) -> Expression:
+    """1 if something is left whose sign is not the divisor's, else 0."""
+    zero = Const(0, by.dtype)
+    return cast(both(test("ne", rest, zero), test("ne", test(
+        "lt", rest, zero), test("lt", by, zero))), by.dtype)
+
+
+def remainder(a: Expression, by: Expression) -> Expression:
+    """What is left of a division, with the divisor's sign."""
+    rest = operation("fmod", a, by)
+    off = uneven(rest, by)
+    if by.dtype.is_floating_point:  # it may be infinite
+        return operation("where", cast(off, torch.bool), operation(
+            "add", rest, by), rest)
+    return operation("add", rest, operation("mul", off, by))
+
+
+def floored(a: Expression, by: Expression) -> Expression:
+    """The quotient rounded down, as Python computes it; a quotient of
+    floats that is 0 has a sign, and one by 0 is not finite."""
+    rest, zero = operation("fmod", a, by), Const(0, by.dtype)
+    if not by.dtype.is_floating_point:
+        return operation("sub", operation("div_trunc", a, by),
+                         uneven(rest, by))
+    quotient = operation("div", a, by)
+    whole = operation("sub", operation(
+        "div", operation("sub", a, rest), by), uneven(rest, by))
+    found = operation("floor", whole)
+    above = test("gt", operation("sub", whole, found), Const(.5, by.dtype))
+    found = operation("add", found, cast(above, by.dtype))
+    found = operation("where", test("ne", whole, zero), found,
+                      operation("copysign", zero, quotient))
+    return operation("where", test("eq", by, zero), quotient, found)
+
+
+#: Divisions that round down, which no language has for all numbers.
+DOWN = {"remainder": remainder, "div_floor": floored}
 
 
 def to_power(context: LoweringContext, a: Operand, b: Operand
