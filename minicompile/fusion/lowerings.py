@@ -222,14 +222,15 @@ def number(value: bool | int | float | Index) -> Expression:
 
 
 def literal(value: bool | int | float | Index, dtype: torch.dtype,
-            like: torch.dtype | None = None) -> Expression:
+            rounded: bool = False) -> Expression:
     """A Python number in a computation of this dtype: exact, or first
-    rounded to a 16-bit float as a tensor of the dtype `like` would be."""
+    rounded to a 16-bit float as a tensor of the dtype would be."""
     node = number(value)
     if not isinstance(node, Const) or dtype == torch.bool:
-        return cast(cast(node, like or node.dtype), accurate(dtype))
-    return Const(torch.tensor(node.value, dtype=like).item() if like and (
-        accurate(like) != like) else node.value, dtype)
+        return cast(cast(node, dtype) if rounded else node, accurate(dtype))
+    if rounded and accurate(dtype) != dtype:
+        return Const(torch.tensor(node.value, dtype=dtype).item(), dtype)
+    return Const(node.value, dtype)
 
 
 #: Operations whose second operand eager's CPU kernels keep exact, and
@@ -238,9 +239,10 @@ EXACT = frozenset("mul div div_floor div_trunc".split())
 ROUNDING = frozenset("pow fmod remainder lt le gt ge".split())
 
 
-def is_exact(context: LoweringContext, name: object, place: int) -> bool:
+def is_exact(context: LoweringContext, build: object, place: int) -> bool:
     """Whether eager keeps a number exact that meets 16-bit floats as this
     operand of an operation; else it is rounded to such a float first."""
+    name = getattr(build, "__name__", build)
     if context.device.type == "cpu":
         return name in EXACT and place == 1
     return name not in ROUNDING
@@ -250,18 +252,17 @@ def elementwise(build: str | Callable[..., Expression],
                 *dtypes: torch.dtype | Callable | None) -> Callable:
     """The rule of an operation on one element, given its name.
 
-    Given a function of a dtype and operands, the rule computes in that
-    dtype and rounds once, at the end. The operands are converted to
-    `dtypes`; the last entry also holds for further operands. An entry is
-    a dtype, a function of the operands, or None: the result's dtype. On a
-    CPU a tensor without dimensions is a number like any other.
+    Given a function of operands, the rule computes with what it returns,
+    and rounds once, at the end. The operands are converted to `dtypes`;
+    the last entry also holds for further operands. An entry is a dtype, a
+    function of the operands, or None: the result's dtype. On a CPU a
+    tensor without dimensions is a number like any other.
     """
     def part(context: LoweringContext, operand: Operand, kind: torch.dtype,
              place: int) -> Expression:
         exact = is_exact(context, build, place)
         if not isinstance(operand, Value):
-            return literal(operand, kind, None if exact else kind if (
-                isinstance(build, str)) else context.dtype)
+            return literal(operand, kind, rounded=not exact)
         if exact and context.device.type == "cpu" and not operand.shape:
             kind = accurate(kind)
         return cast(broadcast(operand, context.shape).element, kind)
@@ -270,16 +271,16 @@ def elementwise(build: str | Callable[..., Expression],
              ) -> Value | None:
         if options:
             return None
-        named, dtype = isinstance(build, str), context.dtype
-        inner = dtype if named else accurate(dtype)
-        kinds = [kind(*operands) if callable(kind) else kind or inner
-                 for kind in dtypes or (None,)]
+        kinds = [kind(*operands) if callable(kind) else kind
+                 or context.dtype for kind in dtypes or (None,)]
         kinds += kinds[-1:] * len(operands)
         parts = tuple(
             part(context, operand, kind, place) for place, (operand, kind)
             in enumerate(zip(operands, kinds)))
-        return context.value(Op(build, parts, dtype) if named else cast(
-            build(inner, *parts), dtype))
+        if isinstance(build, str):
+            return context.value(Op(build, parts, context.dtype))
+        wide = [cast(part, accurate(context.dtype)) for part in parts]
+        return context.value(cast(build(*wide), context.dtype))
     return rule
 
 

@@ -6,9 +6,11 @@ import torch
 
 from minicompile.core.semantics.evaluate import evaluate_kernel
 from minicompile.core.index import Index, Variable, index
-from minicompile.core.loops import flatten, row_major
-from minicompile.core.loops import Buffer, Kernel, Load, Loop
+from minicompile.core.loops import accurate, flatten, row_major
+from minicompile.core.loops import Buffer, Expression, Kernel, Load, Loop, Op
 from minicompile.emit import cpp
+from minicompile.fusion.lowerings import cast
+from minicompile.fusion.rules.arithmetic import DOWN
 from tests.judge import judged, near
 
 CPU = torch.device("cpu")
@@ -37,6 +39,14 @@ def at(of: Buffer, *point) -> Index:
 def load(of: Buffer, *point) -> Load:
     """The element at this point."""
     return Load(of.name, at(of, *point), of.dtype)
+
+
+def in_full(op: Op) -> Expression:
+    """The operation; or, if it has one, its formula, rounded once."""
+    if op.name not in DOWN:
+        return op
+    return cast(DOWN[op.name](*(cast(part, accurate(op.dtype))
+                                for part in op.operands)), op.dtype)
 
 
 def pointwise(value, out: Buffer, ranges) -> Kernel:

@@ -16,8 +16,8 @@ from minicompile.core.loops import OPS, Kernel, Loop, Op
 from minicompile.emit import cpp
 from minicompile.emit.target import FORMS
 from minicompile.emit.target import CPP
-from minicompile.fusion.rules.arithmetic import DOWN, down
-from tests.emit.build import (at, buffer, check, load, reference,
+from minicompile.fusion.rules.arithmetic import DOWN
+from tests.emit.build import (at, buffer, check, in_full, load, reference,
                               run_loaded, variables)
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -130,7 +130,7 @@ def kernel(name: str, dtype: torch.dtype, given: dict) -> Kernel:
     out, value = buffer("out", count, dtype=result), Op(
         name, operands, result)
     return Kernel(f"kernel_{name}", (i,), (), (Loop(
-        out, at(out, i), (i,), down(value) if name in DOWN else value),))
+        out, at(out, i), (i,), in_full(value)),))
 
 
 @pytest.mark.parametrize("dtype", CPP.types, ids=lambda d: str(d)[6:])

@@ -14,7 +14,8 @@ from minicompile.core.index import index
 from minicompile.core.loops import Const, Kernel, Op, Position
 from minicompile.emit.target import FORMS
 from minicompile.fusion.lowerings import ROUNDING
-from minicompile.fusion.rules.arithmetic import DOWN, down
+from minicompile.fusion.rules.arithmetic import DOWN
+from tests.emit.build import in_full
 from tests.emit.triton_kernels import (
     DEVICE,
     RUNS,
@@ -99,11 +100,6 @@ def result_type(name, dtype):
     return dtype
 
 
-def computed(value):
-    """An operation, or the formula that it stands for."""
-    return down(value) if value.name in DOWN else value
-
-
 def together(values, dtypes, ranges):
     """One kernel that stores each value in a buffer of its name."""
     shape = tuple(int(variable.size) for variable in ranges)
@@ -137,7 +133,7 @@ def test_operations(dtype, tmp_path):
             given[f"{name}_3"] = (*operands[:-1], three)
         for made, parts in given.items():
             dtypes[made] = result_type(name, dtype)
-            values[made] = computed(Op(name, parts, dtypes[made]))
+            values[made] = in_full(Op(name, parts, dtypes[made]))
     tolerance = {"rtol": 2e-6, "atol": 1e-6} if (
         dtype == torch.float32) else {}
     loose = {"lgamma": {"rtol": 1e-5, "atol": 1e-5}} if tolerance else {}

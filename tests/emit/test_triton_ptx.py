@@ -19,9 +19,9 @@ from minicompile.emit.triton import TILINGS
 from minicompile.emit.triton_math import INTERPRETED
 from minicompile.fusion.passes import split_reduction as joining
 from tests.emit import triton_kernels
+from tests.emit.build import in_full
 from tests.emit.sums import LARGE, Sums
-from tests.emit.test_triton_ops import (ARITY, CASES, computed,
-                                        result_type)
+from tests.emit.test_triton_ops import ARITY, CASES, result_type
 from tests.emit.walks import NORMS, backward, walked
 from tests.fusion.graphs import aten, as_cuda
 from tests.fusion.symbolic import symbolic
@@ -223,7 +223,7 @@ def test_every_operation_compiles(dtype, of, monkeypatch):
             operands = (a,) if name in ARITY[1] else (
                 (test, *pair) if name == "where" else pair)
             loops += triton_kernels.pointwise(
-                computed(Op(name, operands, kind)),
+                in_full(Op(name, operands, kind)),
                 made(f"{name}_{k}", (4096,), kind), ranges).loops
     reduced = triton_kernels.variables("r", (2048,)) * (of == "rows")
     if reduced:

@@ -33,8 +33,8 @@ from torch._prims_common import (
 
 from ...core.index import (Index, Symbol, index, least_of, most_of,
                            not_negative, product)
-from ...core.loops import (Const, Expression, Op, Position, accurate,
-                           flatten, row_major)
+from ...core.loops import (Const, Expression, Position, accurate, flatten,
+                           row_major)
 from ..lowerings import (RULES, Axes, LoweringContext, Operand, Value, axes,
                          axes_of, broadcast, cast, divided_by, elements,
                          elementwise, exactly, fill, operation, points,
@@ -64,7 +64,7 @@ def scaled(name: str) -> Callable:
         return elementwise(name)(context, a, b) if alpha == 1 else (
             elementwise(many)(context, a, b, alpha))
 
-    def many(_: torch.dtype, x: Expression, *factors: Expression):
+    def many(x: Expression, *factors: Expression) -> Expression:
         return operation(name, x, operation("mul", *factors))
     return rule
 
@@ -89,16 +89,8 @@ def dividing(name: str) -> Callable:
                 or context.device.type in SILENT):
             return None
         kind = f"{name}_{rounding_mode}" if rounding_mode else name
-        made = elementwise(kind)(context, a, b)
-        return context.value(down(made.element)) if kind in DOWN else made
+        return elementwise(DOWN.get(kind, kind))(context, a, b)
     return rule
-
-
-def down(quotient: Op) -> Expression:
-    """The operation as a formula of others, which is rounded once."""
-    dtype = accurate(quotient.dtype)
-    return cast(DOWN[quotient.name](*(
-        cast(part, dtype) for part in quotient.operands)), quotient.dtype)
 
 
 def uneven(rest: Expression, by: Expression) -> Expression:
@@ -118,7 +110,7 @@ def remainder(a: Expression, by: Expression) -> Expression:
     return operation("add", rest, operation("mul", off, by))
 
 
-def floored(a: Expression, by: Expression) -> Expression:
+def div_floor(a: Expression, by: Expression) -> Expression:
     """The quotient rounded down, as Python computes it; a quotient of
     floats that is 0 has a sign, and one by 0 is not finite."""
     rest, zero = operation("fmod", a, by), Const(0, by.dtype)
@@ -137,7 +129,7 @@ def floored(a: Expression, by: Expression) -> Expression:
 
 
 #: Divisions that round down, which no language has for all numbers.
-DOWN = {"remainder": remainder, "div_floor": floored}
+DOWN = {"remainder": remainder, "div_floor": div_floor}
 
 
 def to_power(context: LoweringContext, a: Operand, b: Operand
