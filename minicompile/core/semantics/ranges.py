@@ -12,6 +12,7 @@ torch/utils/_sympy/value_ranges.py and torch/_inductor/bounds.py.
 from functools import lru_cache
 from itertools import product
 from math import floor, inf, isfinite
+from operator import add, mul, sub
 
 import torch
 
@@ -19,6 +20,10 @@ from ..index import least_of, most_of
 from ..loops import Const, Expression, Op, Position
 
 Ends = tuple[float, float]
+
+#: What rises, or falls, with each operand: its ends are at theirs.
+MONOTONE = {"add": add, "sub": sub, "mul": mul, "floor": floor,
+            "maximum": max, "minimum": min}
 
 
 def fits(ends: Ends, dtype: torch.dtype) -> bool:
@@ -55,25 +60,18 @@ def ends_of(node: Expression) -> Ends:
             return least_of(where), most_of(where)
         case Op() if not known:
             return -inf, inf
-        case Op("add" | "sub" as name):
-            (a, b), (c, d) = ends
-            return (a + c, b + d) if name == "add" else (a - d, b - c)
+        case Op(name) if name in MONOTONE:
+            found = [MONOTONE[name](*ends) for ends in product(*ends)]
+            return min(found), max(found)
         case Op("checked"):
             (_, _), (_, last) = ends
             return 0, last - 1
-        case Op("mul"):
-            found = [one * other for one, other in product(*ends)]
-            return min(found), max(found)
-        case Op("maximum" | "minimum" as name):
-            return tuple(map(max if name == "maximum" else min, *ends))
         case Op("abs"):
             [(a, b)] = ends
             return max(a, -b, 0), max(-a, b)
         case Op("where"):
             (_, (a, b), (c, d)) = ends
             return min(a, c), max(b, d)
-        case Op("floor"):
-            return tuple(map(floor, ends[0]))
         case Op("cast", (part,)):
             cut = part.dtype.is_floating_point and not (
                 node.dtype.is_floating_point)
