@@ -18,7 +18,7 @@ from math import ceil, inf, prod
 
 import torch
 
-from ...core.index import Index, index, not_negative
+from ...core.index import index, not_negative
 from ...core.loops import Const, Expression, Position, accurate
 from ..lowerings import (RULES, LoweringContext, Point, Value, cast,
                          divided_by, operation)
@@ -83,28 +83,22 @@ def total(context: LoweringContext, a: Value,
     return (found if by == 1 else divided_by(found, by)).to(context.dtype)
 
 
-def divisor(image: Sequence[Index], pooled: Sequence[Index], size: Pair,
-            step: Pair, margin: Pair, include: bool, by: int | None
-            ) -> int | None:
-    """The number that divides each window's sum; None if they differ."""
-    whole = all(
-        (include or not m) and not_negative(end + m - (n - 1) * s + m - k)
-        for end, n, k, s, m in zip(
-            image[-2:], pooled[-2:], size, step, margin))
-    return by or (prod(size) if whole else None)
-
-
 def averaged(context: LoweringContext, a: Value, size: Pair,
              step: Pair = (), margin: Pair = (0,), _: bool = False,
              include: bool = True, by: int | None = None,
              back: bool = False) -> Value | None:
     """The mean of each window; or, going `back`, the gradient of each,
-    divided among its elements."""
+    divided among its elements; None if windows have different numbers."""
     image, pooled = (context, a) if back else (a, context)
-    how = spread(size, step or size, margin)
-    count = divisor(image.shape, pooled.shape, *how, include, by)
+    size, step, margin = how = spread(size, step or size, margin)
+    whole = all(
+        (include or not m) and not_negative(end + m - (n - 1) * s + m - k)
+        for end, n, k, s, m in zip(
+            image.shape[-2:], pooled.shape[-2:], *how))
+    if not (by or whole) or not pays(context, size, step, back):
+        return None
     return total(context, a, (around if back else within)(context, *how),
-                 count) if count and pays(context, *how[:2], back) else None
+                 by or prod(size))
 
 
 def adaptive(context: LoweringContext, a: Value, *_, back: bool = False
