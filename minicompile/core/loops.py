@@ -114,27 +114,28 @@ def renamed(where: Index, name: Callable[[Expression], str]) -> Index:
         for pick in picked(where)})
 
 
+#: Functions of floats, which cost far more than an access to the cache.
+FUNCTIONS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
+    atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid atan2
+    hypot""".split()
+
 #: Every operation, and PyTorch's own function as its meaning. Operands
 #: are rounded to their dtypes; the result is rounded to the Op's.
 OPS: dict[str, Callable] = {
-    name: getattr(torch, name) for name in
-    """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
-    cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
-    lgamma floor ceil trunc round sigmoid reciprocal relu isnan
-    signbit logical_not bitwise_not add sub mul fmod pow atan2 hypot
-    copysign maximum minimum fmax fmin eq ne lt le gt ge
-    logical_and logical_or logical_xor bitwise_and bitwise_or
-    bitwise_xor bitwise_left_shift bitwise_right_shift where""".split()
+    name: getattr(torch, name) for name in (*FUNCTIONS, *"""neg abs sign
+    sqrt rsqrt floor ceil trunc round reciprocal relu isnan signbit
+    logical_not bitwise_not add sub mul fmod pow copysign maximum minimum
+    fmax fmin eq ne lt le gt ge logical_and logical_or logical_xor
+    bitwise_and bitwise_or bitwise_xor bitwise_left_shift
+    bitwise_right_shift where""".split())
 } | {
     "div": torch.true_divide,
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "cast": lambda a: a,
 }
 
-#: Operations that cost far more than an access to the cache.
-EXPENSIVE = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan
-    asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid
-    pow atan2 hypot fmod uniform""".split())
+#: Operations that are no cheaper than those functions.
+EXPENSIVE = frozenset([*FUNCTIONS, "pow", "fmod", "uniform"])
 
 #: How two partial results combine: (what an empty range gives, the rule).
 REDUCTIONS: dict[str, tuple[object, str]] = {

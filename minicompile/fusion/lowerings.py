@@ -28,9 +28,9 @@ from ..core.errors import BackendError
 from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, Variable, guess, index, product
-from ..core.loops import (SIMPLIFY, Buffer, Const, Expression, Load, Op,
-                          Position, accurate, flatten, rewrite, row_major,
-                          unflatten)
+from ..core.loops import (FUNCTIONS, SIMPLIFY, Buffer, Const, Expression,
+                          Load, Op, Position, accurate, flatten, rewrite,
+                          row_major, unflatten)
 from ..core.sizes import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -351,11 +351,9 @@ def divided_by(a: Value, divisor: Index | int) -> Value:
 
 
 RULES: dict[str, Callable] = {
-    **{name: elementwise(name) for name in
-       """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin
-       cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
-       lgamma sigmoid reciprocal relu mul atan2 hypot copysign maximum
-       minimum fmax fmin""".split()},
+    **{name: elementwise(name) for name in (*FUNCTIONS, *"""neg abs sign
+       sqrt rsqrt reciprocal relu mul copysign maximum minimum fmax fmin
+       """.split())},
     "add.Tensor": elementwise("add"), "sub.Tensor": elementwise("sub"),
     "div.Tensor": elementwise("div"), "div.Scalar": elementwise("div"),
     "where.self": elementwise("where", torch.bool, None),
