@@ -76,8 +76,8 @@ def numbers(dtype, name=""):
         return torch.tensor([True, False] * 8)
     if dtype.is_floating_point:
         return torch.tensor(SPECIAL, dtype=dtype)
-    low = 0 if dtype == torch.uint8 else -7
-    return torch.arange(16).add(low).to(dtype)
+    return (torch.arange(16) * 17 if dtype == torch.uint8
+            else torch.arange(16) - 7).to(dtype)
 
 
 def second(dtype, name):

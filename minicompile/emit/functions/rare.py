@@ -101,12 +101,11 @@ FORMS.update({
                       "libdevice.trunc(device.divide({0}, {1}))"),
     "fmod": Form("rest({0}, {1})", "libdevice.fmod({0}, {1})"),
     "bitwise_left_shift": Form(
-        "({1} | {last}) == {last} ? {0} << ({1} & {last}) : 0",
-        "tl.where(({1} | {last}) == {last}, {0} << ({1} & {last}), 0)"),
+        "{1} == ({1} & {last}) ? {0} << {1} : 0",
+        "tl.where({1} == ({1} & {last}), {0} << {1}, 0)"),
     "bitwise_right_shift": Form(
-        "{0} >> (({1} | {last}) == {last} ? {1} : "
-        "{last} + (({type})-1 > 0))",
-        "{0} >> tl.where(({1} | {last}) == {last}, {1}, {last})"),
+        "{1} == ({1} & {last}) ? {0} >> {1} : {0} >> {last} >> 1",
+        "tl.where({1} == ({1} & {last}), {0} >> {1}, {0} >> {last} >> 1)"),
     "uniform": Form("uniform({0}, {1}, {2} >> 2, {2} & 3)",
                     "uniform({0}, {1}, {2})", "common", torch.float32),
 })
