@@ -336,10 +336,8 @@ RULES |= {
                     lambda context, *_, **__: fill(context, 0)),
     "arange": arange, "prod": reducing("prod", exactly),
     "cumsum": scan("cumsum"), "cumprod": scan("cumprod"),
-    "var.correction": varying(False, False),
-    "std.correction": varying(True, False),
-    "var_mean.correction": varying(False, True),
-    "std_mean.correction": varying(True, True),
+    **{f"{name}.correction": varying("std" in name, "mean" in name)
+       for name in ("var", "std", "var_mean", "std_mean")},
     "max.default": reducing("max"), "min.default": reducing("min"),
     **{name: truth(name) for name in ("any", "all")},
     "argmax": placing("max"), "argmin": placing("min"),
