@@ -352,10 +352,8 @@ def divided_by(a: Value, divisor: Index | int) -> Value:
 
 RULES: dict[str, Callable] = {
     **{name: elementwise(name) for name in (*FUNCTIONS, *"""neg abs sign
-       sqrt rsqrt reciprocal relu mul copysign maximum minimum fmax fmin
-       """.split())},
-    "add.Tensor": elementwise("add"), "sub.Tensor": elementwise("sub"),
-    "div.Tensor": elementwise("div"), "div.Scalar": elementwise("div"),
+       sqrt rsqrt reciprocal relu add sub mul div copysign maximum minimum
+       fmax fmin""".split())},
     "where.self": elementwise("where", torch.bool, None),
     **dict.fromkeys("""clone lift_fresh_copy _to_copy scalar_tensor
        prims.convert_element_type""".split(), fill),

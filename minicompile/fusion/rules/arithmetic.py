@@ -318,8 +318,7 @@ def log_gamma(context: LoweringContext, a: Operand) -> Value | None:
 
 
 RULES |= {
-    **dict.fromkeys(("add.Tensor", "add.Scalar"), scaled("add")),
-    **dict.fromkeys(("sub.Tensor", "sub.Scalar"), scaled("sub")),
+    "add": scaled("add"), "sub": scaled("sub"),
     **{name: elementwise(name, promoted) for name in
        """isnan signbit logical_not logical_and logical_or logical_xor
        bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift
