@@ -165,6 +165,21 @@ def differences(name: str, given: dict, got: torch.Tensor,
             f"{want[k].item()!r}" for k in (~same).nonzero().flatten()]
 
 
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+def test_whole_numbers_are_divided_by_numbers(dtype):
+    """Also the least one by -1, where a processor's division traps."""
+    def divided(x):
+        return [result for by in divisors for result in (
+            x // by, x % by, torch.fmod(x, by),
+            torch.div(x, by, rounding_mode="trunc"))]
+    x, last = torch.tensor(numbers(dtype), dtype=dtype), torch.iinfo(dtype)
+    divisors = [1, 3, 64, last.max] + [-1, -3] * (last.min < 0)
+    for got, want in zip(minicompile.compile(divided)(x), divided(x)):
+        assert torch.equal(got, want)
+    if last.min < 0:
+        minicompile.compile(divided)(torch.full_like(x, last.min))
+
+
 def test_uniform_numbers_are_the_references():
     """Seeds, offsets and positions around what 32 bits hold."""
     far = torch.tensor([0, 1, -1, 2 ** 31, 2 ** 32 - 1, 2 ** 32 + 5,

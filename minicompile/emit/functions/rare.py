@@ -15,19 +15,6 @@ from ..target import (FORMS, FUNCTIONS, OF_BOOLS, OF_INTEGERS, Exact, Form,
 
 FUNCTIONS["cpp"].append(r"""
 #define VECTOR static __attribute__((const, noinline, simd("notinbranch")))
-template <class T> constexpr bool is_signed = (T)-1 < (T)0;
-
-// Integers: nothing traps.
-template <class T> inline_ bool divides(T b) {
-    return b != 0 & !(is_signed<T> & b == (T)-1);
-}
-template <class T> inline_ T divide_whole(T a, T b) {
-    const T whole = a / (divides(b) ? b : (T)1);
-    return divides(b) ? whole : b == 0 ? (T)0 : (T)-a;
-}
-template <class T> inline_ T rest(T a, T b) {
-    return divides(b) ? a % b : 0;
-}
 inline_ double rest(double a, double b) { return fmod(a, b); }
 // A quotient of floats below 2^28 is cut off without error as a double, and
 // the rest is exact. A vector goes through it; larger ones follow alone.
@@ -109,12 +96,12 @@ FORMS.update({
     "uniform": Form("uniform({0}, {1}, {2} >> 2, {2} & 3)",
                     "uniform({0}, {1}, {2})", "common", torch.float32),
 })
+# In C++, whole numbers are divided by constants and sizes, never by 0.
 whole = dict.fromkeys(("floor", "ceil", "trunc", "round"), FORMS["cast"])
 OF_INTEGERS.update(
     whole, signbit=Question("{0} < 0"),
     abs=Exact("{0} < 0 ? -{0} : {0}", "tl.abs({0})"),
-    div_trunc=Form("divide_whole<{type}>({0}, {1})", "{0} // {1}"),
-    fmod=Form("rest<{type}>({0}, {1})", "{0} % {1}"))
+    div_trunc=Form("{0} / {1}", "{0} // {1}"), fmod=Form("{0} % {1}"))
 OF_BOOLS.update(OF_INTEGERS, abs=FORMS["cast"], sign=FORMS["cast"],
                 fmax=FORMS["bitwise_or"], fmin=FORMS["bitwise_and"],
                 bitwise_not=FORMS["logical_not"])
