@@ -37,9 +37,6 @@ MADE_IN_C = 1 << 8
 #: The class that a program sees, for objects that are of another.
 KINDS = {}
 
-#: Classes of values whose methods only C code calls.
-STAND_INS = {*SYMBOLIC}
-
 
 def type_of(value) -> type:
     """The class of a value, or of what it stands for."""
@@ -115,7 +112,7 @@ def kept_in(tracer, kind: type, found=None) -> Source | None:
 
 def method(tracer, kind: type, name: str):
     """A class's method for an operation such as `__call__`, guarded."""
-    found, place = (ABSENT, None) if kind in STAND_INS else lookup(
+    found, place = (ABSENT, None) if kind in SYMBOLIC else lookup(
         tracer, kind, name)
     return found if place is None else tracer.outside.admit(found, place)
 

@@ -278,6 +278,19 @@ def test_layers_in_reverse_are_guarded():
     assert compiled.stats().graphs == 2
 
 
+def test_what_goes_by_index_is_of_the_same_class():
+    """A break hands on the iterators, half-way."""
+    layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+    def f(x):
+        steps, first = reversed(layers), next(reversed(layers))
+        assert next(steps) is first
+        minicompile.graph_break()
+        return type(steps), [*steps], first(x)
+
+    assert minicompile.compile(f)(X)[:2] == f(X)[:2]
+
+
 def test_layers_with_elements_are_called_by_map():
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
 

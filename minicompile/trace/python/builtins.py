@@ -1,10 +1,9 @@
-"""Functions of Python: polyfills that the tracer follows, and rules.
+"""Functions of Python: rules of what calls back or looks at objects.
 
 In: a call of `sorted`, `isinstance`, `sum` or `id`. Out: what it gives.
-A builtin that calls back is written in Python here, and traced in its
-place like a function of the program's. The others have rules.
 A rule follows the program's own methods, makes a number of a symbol as
-late as it can, and looks at the interpreter's frames and exceptions.
+late as it can, and looks at the interpreter's frames and exceptions. C
+code that calls back, such as `sorted`, runs on stand-ins that interpret.
 PyTorch's are in torch/_dynamo/polyfills/ and
 torch/_dynamo/variables/builtin.py.
 """
@@ -20,7 +19,6 @@ import re
 import types
 import typing
 import weakref
-from collections.abc import Sequence
 
 import torch
 
@@ -32,27 +30,16 @@ from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
-from .callbacks import Callback, in_python, look, polyfill
+from .callbacks import Callback, Elements, in_python, look
 from .objects import same
-
-
-@polyfill(list.sort)
-def sort_in_place(self, /, *, key=None, reverse=False):
-    values = self[:]
-    self.clear()
-    try:
-        values = sorted(values, key=key, reverse=reverse)
-        if self:
-            raise ValueError("list modified during sort")
-    finally:
-        self[:] = values
 
 
 def ordered(tracer, function, first, *more, key=None, **options):
     """C code steps through values, and compares what it looks at."""
     if more and key is None and not options:
         return tracer.natively(function, (first, *more))
-    steps = iter((first, *more)) if more else tracer.iterate(first)
+    steps = iter((first, *more)) if more else (
+        first if function is list.sort else tracer.iterate(first))
     return tracer.native(function, (steps,), {**options, "key": Callback(
         tracer, key, functools.partial(look, tracer))})
 
@@ -64,31 +51,12 @@ def each(tracer, function, given, values, *first):
         Callback(tracer, given, then), tracer.iterate(values), *first))
 
 
-means(ordered, sorted, min, max)
+means(ordered, sorted, min, max, list.sort)
 means(each, functools.reduce, filter, itertools.filterfalse,
       itertools.takewhile, itertools.dropwhile)
 means(lambda tracer, function, values: tracer.native(function, (map(
     Callback(tracer, None, tracer.truth), tracer.iterate(values)),)),
     any, all)
-
-
-@polyfill(Sequence.__iter__)
-def iter_by_index(self):
-    for at in itertools.count():
-        try:
-            value = self[at]
-        except IndexError:
-            return
-        yield value
-
-
-def from_the_end(self, length):
-    for at in range(length)[::-1]:
-        try:
-            value = self[at]
-        except IndexError:
-            return
-        yield value
 
 
 @rule(reversed)
@@ -97,8 +65,8 @@ def _reversed(tracer, value):
     as that of a ModuleList."""
     method, _ = attributes.lookup(tracer, type(value), "__reversed__")
     if method is ABSENT and in_python(tracer, value, "__getitem__"):
-        return tracer.call(from_the_end, (
-            value, tracer.call(len, (value,))))
+        return reversed(Elements(Callback(tracer, attributes.bound(
+            tracer, value, "__getitem__")), tracer.call(len, (value,))))
     return ask(tracer, reversed, value)
 
 

@@ -26,7 +26,6 @@ from ...core.errors import Unsupported
 from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, is_a, trusted
 from ...core.sizes import SCALARS, SYMBOLIC, formula, hint
 from .. import attributes
-from ..attributes import STAND_INS
 from ..reasons import WAYS, Raised, internal, unsupported
 from ..recorder import settled
 from ..rules import rule
@@ -385,6 +384,23 @@ class Iteration:
     __init__, __next__ = Callback.__init__, Callback.__call__
 
 
+class Elements:
+    """An object that C code steps through by index."""
+
+    def __init__(self, element, length=0):
+        self.element, self.length = element, length
+
+    def __getitem__(self, at):
+        return self.element(at)
+
+    def __len__(self):
+        return self.length
+
+
+rule(Sequence.__iter__)(lambda tracer, value: iter(Elements(Callback(
+    tracer, attributes.bound(tracer, value, "__getitem__")))))
+
+
 def stepping(tracer, iterator):
     """An iterator that C code may step."""
     step = in_python(tracer, iterator, "__next__")
@@ -404,6 +420,5 @@ def polyfill(*functions):
     return register
 
 
-STAND_INS |= {Callback, Iteration}
 WAYS |= {"allowed": is_allowed, "prepare": arguments, "key": look_up,
          "mapping": items, "run": watched, "step": stepping}

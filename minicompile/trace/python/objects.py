@@ -24,7 +24,7 @@ from ...core.sizes import SYMBOLIC
 from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Source, is_a,
                            trusted)
 from .. import attributes
-from ..attributes import STAND_INS, type_of
+from ..attributes import type_of
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import settled
 from ..reconstruct import DERIVED, MAKERS, Rebuild
@@ -32,7 +32,7 @@ from ..rules import COMPARISONS, INPLACE, means, rule, unbound
 from ..side_effects import (BOUND, FIRST, SLOTS, Outside, contents,
                             is_hidden, made_tuple)
 from ..tracer import MARKS
-from .callbacks import Callback, Iteration
+from .callbacks import Callback, Elements, Iteration
 
 # Objects that the program makes
 
@@ -369,7 +369,7 @@ def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
     """A bound method; a stand-in's is read from its object."""
     owner = method.__self__
     return f"{rebuild.value(owner)}.{method.__name__}" if type(
-        owner) in STAND_INS else (types.MethodType, method.__func__, owner)
+        owner) in SYMBOLIC else (types.MethodType, method.__func__, owner)
 
 
 def bound_in_c(rebuild: Rebuild, method) -> str | tuple:
@@ -441,4 +441,5 @@ def advanced(view: Callable, mapping: dict, count: int):
 
 
 MAKERS |= {Iteration: lambda r, v: r.value(v.function.__self__),
+           Elements: lambda _, v: (Elements, v.element, v.length),
            **dict.fromkeys(DICT_VIEWS, dict_view)}
