@@ -27,7 +27,7 @@ from ..frame import OPCODES, TRUTH, Frame
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
-from ..rules import rule
+from ..rules import means, rule
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
                             Outside, is_hidden)
 from ..tracer import CHECKS
@@ -293,8 +293,8 @@ def store_attr(tracer, owner, name: str, value) -> None:
     tracer.call(attributes.bound(tracer, owner, how), (name, *given))
 
 
-def store_plain(tracer, owner, name: str, value) -> None:
-    """The same as `object.__setattr__` or `object.__delattr__` does it."""
+def store_plain(tracer, function, owner, name: str, value=ABSENT) -> None:
+    """The same as C does it: `object.__setattr__`, say."""
     outside, given = tracer.outside, () if value is ABSENT else (value,)
     if is_a(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
@@ -333,18 +333,14 @@ def store_plain(tracer, owner, name: str, value) -> None:
             raise attributes.no_attribute(owner, name)
         write(outside, outside.space(
             "slots" if is_slot else "attributes", owner), name, value)
-    elif not given:
-        tracer.native(delattr, (owner, name))
     else:
-        tracer.native(setattr if is_a(owner, FIXED)
-                      else object.__setattr__, (owner, name, value))
+        tracer.native(function, (owner, name, *given))
 
 
 rule(setattr)(store_attr)
 rule(delattr)(partial(store_attr, value=ABSENT))
-rule(*(kind.__setattr__ for kind in PLAIN))(store_plain)
-rule(*(kind.__delattr__ for kind in PLAIN))(
-    partial(store_plain, value=ABSENT))
+means(store_plain, *(function for kind in PLAIN for function in (
+    kind.__setattr__, kind.__delattr__)))
 
 OPCODES |= {
     "STORE_ATTR": (2, 0, lambda f, name, value, owner: store_attr(
