@@ -9,7 +9,6 @@ on, is made again. A generator's frame keeps its stack and position at a
 are in torch/_dynamo/symbolic_convert.py of PyTorch.
 """
 
-import builtins
 import contextlib
 import sys
 import types
@@ -25,9 +24,9 @@ from ..graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
                             placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
-from ..rules import means, rule
+from ..rules import rule
 from .callbacks import unwatched
-from .objects import bare, remade
+from .objects import remade
 
 
 #: PUSH_EXC_INFO's entry below an exception that is being handled.
@@ -151,14 +150,6 @@ def _error(tracer, given, what: str) -> BaseException:
         raise Raised(TypeError(f"{what} must derive from BaseException"))
     return error
 
-
-# Exceptions with an `__init__` in Python
-
-ERRORS = [*filter(_is_error, vars(builtins).values())]
-means(bare, *{kind.__new__ for kind in ERRORS})
-
-means(lambda tracer, start, /, *args, **kwargs: tracer.native(
-    start, args, kwargs), *{kind.__init__ for kind in ERRORS})
 
 # Questions
 

@@ -9,6 +9,7 @@ the parts that pickle would keep. PyTorch's are the `reconstruct` methods in
 torch/_dynamo/variables/, builder.py and user_defined.py there.
 """
 
+import builtins
 import gc
 import operator
 import types
@@ -45,10 +46,13 @@ def bare(tracer, new, kind, /, *args, **kwargs):
     return tracer.own(tracer.native(new, (kind, *args), kwargs))
 
 
-means(bare, *(base.__new__ for base in (
-    object, dict, list, tuple, set)))
-rule(object.__init__)(lambda tracer, *args, **kwargs: tracer.native(
-    object.__init__, args, kwargs))
+#: Python's own exceptions.
+ERRORS = [each for each in vars(builtins).values()
+          if is_a(each, type) and issubclass(each, BaseException)]
+means(bare, *(kind.__new__ for kind in (
+    object, dict, list, tuple, set, *ERRORS)))
+means(lambda tracer, start, /, *args, **kwargs: tracer.native(
+    start, args, kwargs), *(kind.__init__ for kind in (object, *ERRORS)))
 
 
 @rule(type.__call__)
