@@ -217,19 +217,14 @@ class History:
 
 
 class Fakes(FakeTensorMode):
-    """Fake tensors that tell their device in little time."""
+    """Fake tensors that are made without Dynamo."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is DEVICE:  # the question asked most
-            return args[0].fake_device
         return self.dispatch(function, types, args, kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # no Dynamo runs: nothing need be wrapped around
-
-
-DEVICE = torch.ops.prim.device.default
 
 
 class ConstantSizes:
