@@ -102,7 +102,7 @@ def worded(given: object) -> str:
         case torch.Tensor():
             return describe(given)
         case Null():
-            return repr(given)
+            return "NULL"
         case tuple():
             return f"({', '.join(map(worded, given))})"
     if type(given) in CONSTANTS:

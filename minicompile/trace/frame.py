@@ -27,9 +27,6 @@ RETURN, YIELD = "return", "yield"
 class Null:
     """CPython's stack entry below a callable that has no `self`."""
 
-    def __repr__(self) -> str:
-        return "NULL"
-
 
 NULL = Null()
 
