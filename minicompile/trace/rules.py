@@ -90,6 +90,10 @@ PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
 def binary(tracer, op, left, right):
     """`left op right`: recorded, answered by a method, or run natively."""
     kinds = {type(left), type(right)}
+    tensors = {kind for kind in kinds if issubclass(kind, torch.Tensor)}
+    if tensors and kinds - tensors <= PLAIN - {str}:
+        op = op if type(left) in tensors else INPLACE.get(op, op)
+        return tracer.recorder.function(op, (left, right), {})
     if any(issubclass(kind, int) for kind in kinds - {int}):
         left, right = settled(left), settled(right)  # True == a symbol
     if not kinds <= PLAIN or str in kinds and (
@@ -99,17 +103,6 @@ def binary(tracer, op, left, right):
             return answer
     deep = op in COMPARISONS and not kinds & CONSTANTS
     return tracer.natively(op, (left, right), depth=int(deep))
-
-
-def recorded(tracer, op, left, right):
-    """`left op right` of tensors and constants."""
-    for one, other in ((left, right), (right, left)):
-        if is_a(one, torch.Tensor) and (
-                type(other) in PLAIN or is_a(other, torch.Tensor)):
-            return tracer.recorder.function(
-                op if one is left else INPLACE.get(op, op), (left, right),
-                {})
-    raise unsupported("builtin", "of an operator on objects")
 
 
 # Methods that a function or an operator asks its first argument
@@ -259,7 +252,5 @@ def tensor_method(tracer, name: str, args, kwargs):
     return tracer.recorder.method(name, args, kwargs)
 
 
-WAYS |= {"allowed": MOVING.__contains__, "operator": recorded,
-         "giving": Recorder.function,
-         "step": lambda tracer, iterator: iterator,
-         "grown": Outside.admit}
+WAYS |= {"allowed": MOVING.__contains__, "giving": Recorder.function,
+         "step": lambda _, iterator: iterator, "grown": Outside.admit}
