@@ -174,7 +174,7 @@ class Tracer:
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if is_a(value, torch.Tensor):
-            raise unsupported("data-dependent", "the truth of a tensor")
+            return WAYS["truth"](self, value)
         if type(value) is torch.SymFloat:
             value = value != 0.0  # its own truth makes it a constant
         if type(value) in (bool, int, str, type(None), *SYMBOLIC):

@@ -22,7 +22,7 @@ import torch
 
 from ...core.graph import tensors_of
 from ...core.guard import home, is_a, trusted
-from ..frame import NULL, OPCODES, TRUTH, Frame, jump_on_truth
+from ..frame import NULL, OPCODES, TRUTH, Frame
 from ..graph_breaks import stops
 from ..python import effects
 from ..reasons import WAYS, unsupported
@@ -103,25 +103,21 @@ def needed(frame, at: int) -> bool | None:
                  if fails(frame, to)), None)
 
 
-def asserted(frame, value, at: int):
-    """The value that the jump `at` asks; or, if it is a tensor that the
-    graph can check, the truth that it must have."""
-    truth = needed(frame, at) if is_a(value, torch.Tensor) and (
-        not value.dim() and value.device.type == "cpu") else None
-    if truth is None:
-        return value
-    condition = value if truth else frame.tracer.recorder.method(
-        "logical_not", (value,), {})
-    return truth if checked(
-        frame.tracer, condition, "the truth of a tensor") else value
+def asserted(tracer, value: torch.Tensor) -> bool:
+    """The truth that a jump asks of a tensor: the one that it must have,
+    if the graph can check that."""
+    frame, what = tracer.frames[-1], "the truth of a tensor"
+    truth = None if value.dim() or value.device.type != "cpu" else needed(
+        frame, frame.next - (frame.current().name != "TO_BOOL"))
+    if truth is not None:
+        condition = value if truth else tracer.recorder.method(
+            "logical_not", (value,), {})
+        if checked(tracer, condition, what):
+            return truth
+    raise unsupported("data-dependent", what)
 
 
-OPCODES |= {
-    "TO_BOOL": (1, 1, lambda f, _, x: f.tracer.truth(
-        asserted(f, x, f.next))),
-    **{name: (1, None, lambda f, target, x, _row=row: jump_on_truth(
-        *_row, f, target, asserted(f, x, f.next - 1)))
-       for name, row in TRUTH.items()}}
+WAYS["truth"] = asserted
 
 
 # Messages
