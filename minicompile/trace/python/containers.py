@@ -216,18 +216,15 @@ def pop_element(tracer, values: set):
     return tracer.native(set.pop, (values,))
 
 
-def pairs(tracer, values) -> list:
-    """The keys and values that `dict(values)` is made of."""
-    if is_a(values, dict) or in_python(tracer, values, "keys"):
-        return [*tracer.mapping(values).items()]
-    return [(tracer.key(key), value) for key, value in map(
-        tracer.unpacked, tracer.unpacked(values))]
-
-
 def collection(tracer, kind: type, values=(), /, **more):
     """A new set or dict, whose keys C code may look up."""
-    values = pairs(tracer, values) if issubclass(kind, dict) else map(
-        tracer.key, tracer.unpacked(values))
+    if not issubclass(kind, dict):
+        values = map(tracer.key, tracer.unpacked(values))
+    elif is_a(values, dict) or in_python(tracer, values, "keys"):
+        values = tracer.mapping(values)
+    else:
+        values = [(tracer.key(key), value) for key, value in map(
+            tracer.unpacked, tracer.unpacked(values))]
     return tracer.native(kind, (values,), more)
 
 

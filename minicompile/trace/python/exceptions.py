@@ -64,14 +64,6 @@ def caught(frame: Frame, error) -> tuple[int, list]:
     return target, [*frame.stack[:depth], *place, error]
 
 
-def unwind(frame: Frame, raised: Raised) -> None:
-    """Go on at the handler of an exception, or let it leave."""
-    if frame.handler() is None:
-        raise raised
-    target, frame.stack = caught(frame, raised.exception)
-    frame.next = frame.program.at(target)
-
-
 def catch(frames: list[Frame], depth: int, raised: Raised) -> None:
     """Drop the frames that an exception leaves; go on in the one left.
 
@@ -81,8 +73,11 @@ def catch(frames: list[Frame], depth: int, raised: Raised) -> None:
     raises(tracer, error, frames)
     while frames[depth + 1:] and not frames[-1].handler():
         frames.pop()
-    raised.place = tracer.origins[id(error)][1]
-    unwind(frames[-1], raised)
+    raised.place, frame = tracer.origins[id(error)][1], frames[-1]
+    if frame.handler() is None:
+        raise raised
+    target, frame.stack = caught(frame, error)
+    frame.next = frame.program.at(target)
 
 
 # Opcodes of `try`, `with` and `raise`

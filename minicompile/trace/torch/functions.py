@@ -218,10 +218,6 @@ BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
             "__setitem__", operator.setitem}
 
 
-DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64,
-          complex: torch.complex128}
-
-
 def plain(recorder, value) -> int | float | str | torch.dtype:
     """PyTorch's form of a number of NumPy's, or of an enumeration; of
     a class of Python's numbers; or of torch.FloatTensor, say."""
@@ -232,8 +228,8 @@ def plain(recorder, value) -> int | float | str | torch.dtype:
         return value.value
     if kind is type(torch.FloatTensor):
         return f"{value.__module__}.{value.__name__}"
-    if kind is type and value in DTYPES:
-        return DTYPES[value]
+    if kind is type and value in (bool, int, float, complex):
+        return torch.empty(0, dtype=value).dtype
     raise unsupported("argument", kind.__name__)
 
 
