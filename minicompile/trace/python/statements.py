@@ -195,11 +195,12 @@ def enter(at: Break) -> tuple:
     return at.single()
 
 
-#: What only the real run knows, and the opcodes that push no more.
+#: What only the real run knows, and opcodes that push no more.
 UNKNOWN = object()
 CALLS = {"CALL", "CALL_KW"}
-MAKING = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "LOAD_DEREF",
-          "CONVERT_VALUE", "BUILD_STRING", "BUILD_TUPLE", "BINARY_OP"}
+MAKING = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "LOAD_CONST",
+          "LOAD_FAST", "LOAD_DEREF", "CONVERT_VALUE", "BUILD_STRING",
+          "BUILD_TUPLE", "BINARY_OP"}
 #: The kinds of callables that say what they do by where they are from.
 NAMED = (type, FunctionType, MethodType, BuiltinFunctionType,
          MethodWrapperType, MethodDescriptorType)
@@ -230,20 +231,15 @@ def run_on(at: Break) -> tuple:
 
 def follows(frame: Frame, step: Instruction, taken: list) -> bool:
     """Whether an instruction may run with those before it, and not in a
-    graph; what it pushes is pushed, if it is known."""
+    graph; what may be called next is pushed."""
     match step.name:
-        case "LOAD_CONST":
-            frame.stack.append(step.argument)
-        case "LOAD_FAST":
-            frame.stack.append(frame.names.get(step.argument, UNKNOWN))
         case "LOAD_GLOBAL":
             name, called = step.argument
             frame.push(frame.globals.get(name, getattr(
                 builtins, name, UNKNOWN)), called)
-        case "LOAD_ATTR":
-            (name, called), owner = step.argument, taken[0]
-            kind = next((each for each in (Tensor, str) if (
-                owner is UNKNOWN or is_a(owner, each))), object)
+        case "LOAD_ATTR":  # of a tensor, most often
+            (name, called), kind = step.argument, (
+                Tensor if taken[0] is UNKNOWN else object)
             frame.push(getattr(kind, name, UNKNOWN), called)
         case "CALL" | "CALL_KW":
             return tells(next(each for each in taken if each is not NULL))
