@@ -114,9 +114,8 @@ def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
     yield "type", facts.type.__qualname__, type(x).__qualname__
     if type(x) is not facts.type:
         return
-    for name in ("dtype", "device", "requires_grad"):
-        yield name, getattr(facts, name), getattr(x, name)
-    yield "layout", torch.strided, x.layout
+    for name in ("dtype", "device", "requires_grad", "layout"):
+        yield name, getattr(facts, name, torch.strided), getattr(x, name)
     if not is_plain(x):
         yield "dispatch keys", *map(torch._C._dispatch_keys, (
             torch.empty(0, device=x.device), x))

@@ -269,6 +269,7 @@ class Subtree:
         self.tensors: list[Guard] = []
         self.node = any(guard.kind == "type" and guard.expected is dict
                         for guard in at[root]) and self.look(root)
+        self.facts = [each for each in self.facts if each.kind in OF_DICTS]
 
     def look(self, source: Source) -> tuple | None:
         """The node of a place; None if it can change without a trace."""
@@ -281,12 +282,8 @@ class Subtree:
                 kind is dict or kind.__dictoffset__ != 0
                 and kind.__getattribute__ is object.__getattribute__):
             return None
-        self.take(self.at[source])
+        self.facts += self.at[source]
         return kind, tuple(self.parts(kind, source))
-
-    def take(self, guards: list[Guard]) -> None:
-        """Take over the guards that a dict's stamp covers."""
-        self.facts += [each for each in guards if each.kind in OF_DICTS]
 
     def parts(self, kind: type | None, source: Source
               ) -> Iterator[tuple[object, tuple | None]]:
@@ -297,7 +294,7 @@ class Subtree:
             if type(key) not in (str, int):
                 continue
             if type(child) is Attribute and key == "__dict__":
-                self.take(guards)
+                self.facts += guards
             if kind is not dict and any(key in vars(each)
                                         for each in kind.__mro__):
                 continue

@@ -30,7 +30,7 @@ from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
-from .callbacks import Callback, Elements, in_python, look
+from .callbacks import Callback, Elements, in_python, look, polyfill
 from .objects import same
 
 
@@ -278,13 +278,9 @@ def _getter(tracer, getter, owner):
     return found[0] if len(found) == 1 else tuple(found)
 
 
-@rule(functools.partial.__call__)
-def _partial(tracer, function, /, *args, **kwargs):
-    """A partial's function, called with what it holds before the rest."""
-    given, before, named = (attributes.load_attr(tracer, function, name)
-                            for name in ("func", "args", "keywords"))
-    return tracer.enter(given, (*before, *args),
-                        {**tracer.mapping(named), **kwargs})
+@polyfill(functools.partial.__call__)
+def _partial(self, /, *args, **kwargs):
+    return self.func(*self.args, *args, **{**self.keywords, **kwargs})
 
 
 # Constructors of new objects, run as they are

@@ -415,7 +415,7 @@ def polyfill(*functions):
     """Let calling `functions` mean tracing the decorated one."""
     def register(written):
         rule(*functions)(lambda tracer, *args, **kwargs: begin(
-            tracer, written, args, kwargs).run()[1])
+            tracer, written, args, kwargs))
         return written
     return register
 
