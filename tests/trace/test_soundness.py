@@ -736,3 +736,14 @@ def test_a_users_check_is_asked_about_tensors_and_numbers():
         return x * 2 if isinstance(value, Anything) else x + 1
 
     check(f, (X, X), (X, 3), (X, Plain()), graphs=3)
+
+
+def test_a_partial_of_a_partial_is_guarded():
+    """`functools.partial` takes apart the partial that it is given."""
+    def f(x, part):
+        return functools.partial(part)(x)
+
+    compiled = minicompile.compile(f, backend="eager")
+    for n in (3, 4, 5):
+        part = functools.partial(torch.mul, n)
+        torch.testing.assert_close(compiled(X, part), f(X, part))

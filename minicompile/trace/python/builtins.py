@@ -287,4 +287,4 @@ def _partial(self, /, *args, **kwargs):
 
 means(lambda tracer, make, /, *args, **kwargs: tracer.own(
     tracer.native(make, args, kwargs)), collections.namedtuple,
-    re._compile, types.MethodType, functools.partial)
+    re._compile, types.MethodType)

@@ -43,8 +43,8 @@ HARMLESS: set = {getattr(builtins, name) for name in """bin bytearray
     bytes chr classmethod divmod enumerate hex list map oct ord property
     range slice staticmethod tuple zip""".split()} | {
     os.fspath, int.from_bytes, deque, defaultdict, types.MappingProxyType,
-    torch.Size, torch.device, torch.finfo,
-    torch.iinfo, torch.is_grad_enabled, torch.get_default_dtype,
+    functools.partial, torch.Size, torch.device, torch.finfo, torch.iinfo,
+    torch.is_grad_enabled, torch.get_default_dtype,
     torch._C._get_privateuse1_backend_name,
     torch._C._has_torch_function, torch._C._has_torch_function_unary,
     torch._C._has_torch_function_variadic}
