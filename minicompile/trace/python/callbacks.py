@@ -17,7 +17,7 @@ import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -375,15 +375,6 @@ class Callback:
         return self.then(made) if self.then else made
 
 
-class Iteration:
-    """The iterator a user's class made, for C code to step."""
-
-    def __iter__(self):
-        return self
-
-    __init__, __next__ = Callback.__init__, Callback.__call__
-
-
 class Elements:
     """An object that C code steps through by index."""
 
@@ -404,8 +395,8 @@ rule(Sequence.__iter__)(lambda tracer, value: iter(Elements(Callback(
 def stepping(tracer, iterator):
     """An iterator that C code may step."""
     step = in_python(tracer, iterator, "__next__")
-    return iterator if step is None else Iteration(
-        tracer, types.MethodType(step, iterator))
+    return iterator if step is None else starmap(Callback(
+        tracer, types.MethodType(step, iterator)), repeat(()))
 
 
 # Functions that are written in Python for a trace

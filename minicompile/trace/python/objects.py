@@ -33,7 +33,7 @@ from ..rules import COMPARISONS, INPLACE, means, rule, unbound
 from ..side_effects import (BOUND, FIRST, SLOTS, Outside, contents,
                             is_hidden, made_tuple)
 from ..tracer import MARKS
-from .callbacks import Callback, Elements, Iteration
+from .callbacks import Callback, Elements
 
 # Objects that the program makes
 
@@ -385,7 +385,8 @@ def bound_in_c(rebuild: Rebuild, method) -> str | tuple:
 
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
            types.MethodType: bound, **dict.fromkeys(BOUND, bound_in_c),
-           Callback: lambda r, v: r.value(v.function)}
+           Callback: lambda r, v: r.value(v.function),
+           Elements: lambda _, v: (Elements, v.element, v.length)}
 
 # Objects written in C
 
@@ -444,6 +445,4 @@ def advanced(view: Callable, mapping: dict, count: int):
     return iterator
 
 
-MAKERS |= {Iteration: lambda r, v: r.value(v.function.__self__),
-           Elements: lambda _, v: (Elements, v.element, v.length),
-           **dict.fromkeys(DICT_VIEWS, dict_view)}
+MAKERS |= dict.fromkeys(DICT_VIEWS, dict_view)
