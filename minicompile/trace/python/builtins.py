@@ -82,9 +82,7 @@ def _sum(tracer, values, start=0):
     kinds = {*map(type, values)}
     if not kinds.isdisjoint(REAL) and kinds <= {int, bool, *REAL}:
         return tracer.native(sum, (values, start))
-    for value in values:
-        start = tracer.binary(operator.add, start, value)
-    return start
+    return tracer.call(functools.reduce, (operator.add, values, start))
 
 
 UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
