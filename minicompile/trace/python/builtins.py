@@ -30,7 +30,7 @@ from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
-from .callbacks import Callback, Elements, in_python, look, polyfill
+from .callbacks import Callback, in_python, look, polyfill
 from .objects import same
 
 
@@ -59,17 +59,6 @@ means(lambda tracer, function, values: tracer.native(function, (map(
     any, all)
 
 
-@rule(reversed)
-def _reversed(tracer, value):
-    """An iterator; by index if C would call Python's `__getitem__` unseen,
-    as that of a ModuleList."""
-    method, _ = attributes.lookup(tracer, type(value), "__reversed__")
-    if method is ABSENT and in_python(tracer, value, "__getitem__"):
-        return reversed(Elements(Callback(tracer, attributes.bound(
-            tracer, value, "__getitem__")), tracer.call(len, (value,))))
-    return ask(tracer, reversed, value)
-
-
 # Text and numbers
 
 #: Numbers that sum() adds up with more digits, since Python 3.12.
@@ -89,7 +78,8 @@ UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
          round}
 GIVING |= UNARY
 
-means(ask, *UNARY, str, repr, int, float, complex, operator.index)
+means(ask, *UNARY, reversed, str, repr, int, float, complex,
+      operator.index)
 rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
     "ascii", "backslashreplace").decode())
 rule(format)(

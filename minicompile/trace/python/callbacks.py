@@ -209,10 +209,10 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
     owner = getattr(function, "__objclass__", None)
     if owner in TABLES and tracer.outside.is_dict(args[0]):
         raise unsupported("builtin", function.__qualname__)
-    if function is iter and attributes.lookup(tracer, type(
-            args[0]), "__iter__")[0] is ABSENT and in_python(
-                tracer, args[0], "__getitem__"):
-        return [tracer.call(Sequence.__iter__, args)], {}
+    if function in (iter, reversed) and attributes.lookup(tracer, type(
+            args[0]), f"__{function.__name__}__")[0] is ABSENT and (
+                in_python(tracer, args[0], "__getitem__")):
+        return [by_index(tracer, args[0])], {}
     if owner and len(args) == 1:
         depth = 0
     elif owner in CONSTANTS or not SCALARS.keys().isdisjoint(
@@ -378,18 +378,26 @@ class Callback:
 class Elements:
     """An object that C code steps through by index."""
 
-    def __init__(self, element, length=0):
+    def __init__(self, element, length=None):
         self.element, self.length = element, length
 
     def __getitem__(self, at):
         return self.element(at)
 
     def __len__(self):
-        return self.length
+        return self.length()
 
 
-rule(Sequence.__iter__)(lambda tracer, value: iter(Elements(Callback(
-    tracer, attributes.bound(tracer, value, "__getitem__")))))
+def by_index(tracer, value) -> Elements:
+    """The elements of an object with a `__getitem__` in Python."""
+    methods = (attributes.bound(tracer, value, name)
+               for name in ("__getitem__", "__len__"))
+    return Elements(*(Callback(tracer, method) for method in methods
+                      if method is not ABSENT))
+
+
+rule(Sequence.__iter__)(lambda tracer, value: iter(by_index(
+    tracer, value)))
 
 
 def stepping(tracer, iterator):
