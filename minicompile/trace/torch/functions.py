@@ -345,10 +345,8 @@ def scaled_product(tracer, function, *args, **kwargs):
     if not isinstance(value, torch.Tensor) or len(args) != 3:
         return tracer.recorder.method(name, args, kwargs)
     owner, one, other = args
-    op = operator.truediv if "div" in name else operator.mul
-    term = tracer.binary(op, tracer.binary(operator.mul, value, one), other)
-    add = "add_" if name.endswith("_") else "add"
-    return tracer.recorder.method(add, (owner, term), {})
+    return tracer.recorder.method(name, (
+        owner, tracer.binary(operator.mul, value, one), other), {})
 
 
 means(foreach, *(getattr(torch, name) for name in dir(torch)
