@@ -155,13 +155,11 @@ def _getattr(tracer, owner, name, *default):
                   owner, name)
 
 
-@rule(vars)
-def _vars(tracer, owner):
-    found = _getattr(tracer, owner, "__dict__", ABSENT)
-    if found is ABSENT:
-        raise Raised(TypeError("vars() argument must have __dict__ "
-                               "attribute"))
-    return found
+@polyfill(vars)
+def _vars(owner, /):
+    if not hasattr(owner, "__dict__"):
+        raise TypeError("vars() argument must have __dict__ attribute")
+    return owner.__dict__
 
 
 @rule(super)
