@@ -3,6 +3,7 @@
 import abc
 import builtins
 import collections
+import copy
 import enum
 import functools
 import heapq
@@ -747,3 +748,35 @@ def test_a_partial_of_a_partial_is_guarded():
     for n in (3, 4, 5):
         part = functools.partial(torch.mul, n)
         torch.testing.assert_close(compiled(X, part), f(X, part))
+
+
+class Slotted:
+    __slots__ = ("hidden",)
+
+
+class Unslotted(Slotted):
+    def __init__(self, given):
+        self.hidden, self.shown = given, given
+
+
+def told(value) -> tuple:
+    """The class of a value, its elements and its attributes."""
+    elements = [*value.items()] if isinstance(value, dict) else (
+        sorted(value) if isinstance(value, (list, set)) else [])
+    return type(value).__name__, elements, vars(value), getattr(
+        value, "hidden", None), getattr(value, "args", None)
+
+
+@pytest.mark.parametrize("base, given", [
+    (list, [1, 2]), (dict, {"a": 1}), (set, {1}), (ValueError, "x"),
+    (Unslotted, 3)])
+def test_a_copy_has_what_c_code_keeps(base, given):
+    """A class in C, or slots, hold more than a `__dict__`."""
+    kind = type("Kind", (base,), {})
+    before = kind(given)
+
+    def f(x):
+        return x + 1, copy.copy(before), copy.deepcopy(kind(given))
+
+    for mine, eagers in zip(minicompile.compile(f)(X)[1:], f(X)[1:]):
+        assert told(mine) == told(eagers)

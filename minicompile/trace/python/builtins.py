@@ -30,7 +30,7 @@ from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
-from .callbacks import Callback, in_python, look, polyfill
+from .callbacks import Callback, in_python, is_featureless, look, polyfill
 from .objects import same
 
 
@@ -244,12 +244,13 @@ def _signature(tracer, function):
 
 @rule(object.__reduce_ex__)
 def _reduce(tracer, owner, protocol):
-    if any(in_python(tracer, owner, f"__{name}__") for name in (
-            "getstate", "reduce", "getnewargs", "getnewargs_ex")):
+    kind = type(owner)  # whose state may be more than a `__dict__`
+    if not is_featureless(kind) or copyreg._slotnames(kind) or any(
+            in_python(tracer, owner, f"__{name}__") for name in (
+                "getstate", "reduce", "getnewargs", "getnewargs_ex")):
         raise unsupported("builtin", "__reduce_ex__")
-    return (copyreg.__newobj__, (type(owner),),
-            dict(tracer.mapping(attributes.load_attr(
-                tracer, owner, "__dict__"))))
+    return copyreg.__newobj__, (kind,), dict(tracer.mapping(
+        attributes.load_attr(tracer, owner, "__dict__")))
 
 
 @rule(operator.attrgetter.__call__, operator.itemgetter.__call__)
