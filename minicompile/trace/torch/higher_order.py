@@ -144,20 +144,16 @@ TRANSFORMS = {name: getattr(torch.func, name) for name in (
     "grad", "grad_and_value", "jacfwd", "jacrev", "vmap")}
 
 
-def applied(name: str, options: dict, function, args, kwargs):
-    """The transform of a function, called."""
-    return TRANSFORMS[name](function, **options)(*args, **kwargs)
-
-
 def transform(name: str, options: dict, graph, captured, args, kwargs
               ) -> tuple:
     """The leaves of the result of `torch.func`'s transform of a graph.
 
     The graph takes the tensors among the arguments, and captured ones.
     """
-    return tuple(tree_leaves(applied(
-        name, options, lambda *args, **kwargs: graph(
-            *tensors_of((args, kwargs)), *captured), args, kwargs)))
+    return tuple(tree_leaves(TRANSFORMS[name](
+        lambda *args, **kwargs: graph(*tensors_of((args, kwargs)),
+                                      *captured), **options)(
+        *args, **kwargs)))
 
 
 def alike(leaf):
@@ -196,7 +192,7 @@ def transformed(name: str, made, tracer, *args, **kwargs):
 
     with python_forms(tracer.recorder.sizes.symbols):
         made = tracer.native(
-            applied, (name, options, called, args, kwargs))
+            TRANSFORMS[name](called, **options), args, kwargs)
     tracer.recorder.run(
         "call_function", transform, lambda *_: tuple(tree_leaves(made)),
         (name, options, *parts, args, kwargs), {})
