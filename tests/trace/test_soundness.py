@@ -780,3 +780,19 @@ def test_a_copy_has_what_c_code_keeps(base, given):
 
     for mine, eagers in zip(minicompile.compile(f)(X)[1:], f(X)[1:]):
         assert told(mine) == told(eagers)
+
+
+class Table(collections.OrderedDict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value + 1)
+
+
+@pytest.mark.parametrize("kind", [collections.OrderedDict, Table])
+def test_a_copy_of_an_ordered_dict_is_of_its_class(kind):
+    def f(x, table):
+        return x + 1, table.copy()
+
+    compiled = minicompile.compile(f, backend="eager", fullgraph=True)
+    for given in ({"a": 1}, {"b": 2, "a": 1}):
+        ours, theirs = compiled(X, kind(given))[1], kind(given).copy()
+        assert (type(ours), [*ours.items()]) == (kind, [*theirs.items()])

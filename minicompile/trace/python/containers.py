@@ -86,7 +86,15 @@ def length(tracer, mapping: dict) -> int:
 
 means(whole, dict.copy, dict.__reversed__, *(
     vars(OrderedDict)[name] for name in (
-        "keys", "values", "items", "copy", "__iter__", "__reversed__")))
+        "keys", "values", "items", "__iter__", "__reversed__")))
+
+
+@polyfill(OrderedDict.copy)
+def copy(self, /):
+    made = type(self)()
+    for key in self:
+        made[key] = self[key]
+    return made
 
 
 @polyfill(_count_elements)
