@@ -208,8 +208,7 @@ def schedule_text(schedule: Schedule) -> str:
                   for buffer in made_by(step) if buffer.into]
         call = call_of(step) if isinstance(step, Kernel) else step
         lines.append(f"    {call}")
-    returned = ", ".join(map(repr, schedule.outputs))
-    return "\n".join([*lines, f"    return ({returned},)"])
+    return "\n".join([*lines, f"    return {tuple(schedule.outputs)}"])
 
 
 def lines_of(loop: Loop) -> list[str]:

@@ -27,4 +27,4 @@ def kernel_1_sub_mul_sum(tangents_1, primals_1, getitem_1, rsqrt_0, sum_3, sum_4
 def run(primals_1, primals_2, getitem_1, rsqrt_0, tangents_1):
     kernel_0_mul_sum_sub_div(tangents_1, primals_2, primals_1, getitem_1, rsqrt_0, mul_7)
     kernel_1_sub_mul_sum(tangents_1, primals_1, getitem_1, rsqrt_0, sum_3, sum_4)
-    return (as_strided(mul_7, (4, 8), (8, 1), 0), as_strided(sum_3, (8,), (1,), 0), as_strided(sum_4, (8,), (1,), 0),)
+    return (as_strided(mul_7, (4, 8), (8, 1), 0), as_strided(sum_3, (8,), (1,), 0), as_strided(sum_4, (8,), (1,), 0))

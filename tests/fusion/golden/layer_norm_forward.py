@@ -20,4 +20,4 @@ def kernel_0_var_mean_add_rsqrt_sub(primals_1, primals_2, primals_3, getitem_1, 
 
 def run(primals_1, primals_2, primals_3):
     kernel_0_var_mean_add_rsqrt_sub(primals_1, primals_2, primals_3, getitem_1, rsqrt_0, add_1)
-    return (as_strided(add_1, (4, 8), (8, 1), 0), as_strided(getitem_1, (4, 1), (1, 1), 0), as_strided(rsqrt_0, (4, 1), (1, 1), 0),)
+    return (as_strided(add_1, (4, 8), (8, 1), 0), as_strided(getitem_1, (4, 1), (1, 1), 0), as_strided(rsqrt_0, (4, 1), (1, 1), 0))
