@@ -64,7 +64,8 @@ def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
              and torch.is_grad_enabled(), "an input that has a gradient"),
             (name.startswith("_fused_"), "lists of tensors"),
             (name.endswith("_") and any(
-                torch.Tag.inplace_view in op.tags for op in operators(name)),
+                torch.Tag.inplace_view in op.tags
+                for op in operators(name)),
              "a tensor's shape or memory"),
             (plain in CASTS | FLOATS and not kwargs.get("rounding_mode")
              and not torch.can_cast(

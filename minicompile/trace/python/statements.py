@@ -9,7 +9,7 @@ PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 
 import builtins
 import functools
-import importlib
+import importlib.util
 import operator
 import sys
 from copy import copy
@@ -105,8 +105,9 @@ def DELETE_GLOBAL(frame, name):
 def IMPORT_NAME(frame, name, level, below):
     found = really(frame.tracer, importlib.__import__, (
         name, frame.globals, None, below, level))
-    key = next(key for key, each in [*sys.modules.items()] if each is found)
-    outside = frame.tracer.outside
+    key = importlib.util.resolve_name(
+        "." * level + name, frame.globals.get("__package__"))
+    key, outside = key if below else key.split(".")[0], frame.tracer.outside
     return found if trusted(key) else outside.admit(found, Item(
         outside.constant(sys.modules, "modules"), key))
 
