@@ -61,7 +61,7 @@ def ends_of(node: Expression) -> Ends:
         case Op() if not known:
             return -inf, inf
         case Op(name) if name in MONOTONE:
-            found = [MONOTONE[name](*ends) for ends in product(*ends)]
+            found = [MONOTONE[name](*corner) for corner in product(*ends)]
             return min(found), max(found)
         case Op("checked"):
             (_, _), (_, last) = ends

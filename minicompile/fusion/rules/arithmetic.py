@@ -94,10 +94,10 @@ def dividing(name: str) -> Callable:
 
 
 def uneven(rest: Expression, by: Expression) -> Expression:
-    """1 if something is left whose sign is not the divisor's, else 0."""
+    """Whether something is left whose sign is not the divisor's."""
     zero = Const(0, by.dtype)
-    return cast(both(test("ne", rest, zero), test("ne", test(
-        "lt", rest, zero), test("lt", by, zero))), by.dtype)
+    return both(test("ne", rest, zero), test("ne", test(
+        "lt", rest, zero), test("lt", by, zero)))
 
 
 def remainder(a: Expression, by: Expression) -> Expression:
@@ -105,21 +105,21 @@ def remainder(a: Expression, by: Expression) -> Expression:
     rest = operation("fmod", a, by)
     off = uneven(rest, by)
     if by.dtype.is_floating_point:  # it may be infinite
-        return operation("where", cast(off, torch.bool), operation(
-            "add", rest, by), rest)
-    return operation("add", rest, operation("mul", off, by))
+        return operation("where", off, operation("add", rest, by), rest)
+    return operation("add", rest, operation(
+        "mul", cast(off, by.dtype), by))
 
 
 def div_floor(a: Expression, by: Expression) -> Expression:
     """The quotient rounded down, as Python computes it; a quotient of
     floats that is 0 has a sign, and one by 0 is not finite."""
     rest, zero = operation("fmod", a, by), Const(0, by.dtype)
+    less = cast(uneven(rest, by), by.dtype)
     if not by.dtype.is_floating_point:
-        return operation("sub", operation("div_trunc", a, by),
-                         uneven(rest, by))
+        return operation("sub", operation("div_trunc", a, by), less)
     quotient = operation("div", a, by)
     whole = operation("sub", operation(
-        "div", operation("sub", a, rest), by), uneven(rest, by))
+        "div", operation("sub", a, rest), by), less)
     found = operation("floor", whole)
     above = test("gt", operation("sub", whole, found), Const(.5, by.dtype))
     found = operation("add", found, cast(above, by.dtype))
