@@ -71,11 +71,9 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             made = fused(made, options)
             runs |= {name: each.run for name, each in made.programs.items()}
         if made.programs and options.cudagraphs:
-            launched = {name: each.text.schedule
-                        for name, each in made.programs.items()}
             graphed = replay.graphed(
-                runs, launched, options.replay_check,
-                visible=joint.forward_outputs, programs=made.programs,
+                runs, made.programs, options.replay_check,
+                visible=joint.forward_outputs,
                 static=[k for k, given in enumerate(inputs)
                         if isinstance(given, torch.nn.Parameter)],
                 written=joint.mutated)

@@ -204,25 +204,24 @@ def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
     return Recording
 
 
-#: What makes recordings of a program, or says why nothing can: given its
-#: schedule, how many of its results are the user's, None for all, the
-#: program, if it is one of emit's, and whether to compare the two. The
-#: last one is asked.
-KINDS: list[Callable[..., Callable[..., Recording] | str]] = [whole]
+#: What makes recordings of a program, or says why nothing can: given the
+#: program, how many of its results are the user's, None for all, and
+#: whether to compare the two. The last one is asked.
+KINDS: list[Callable[..., Callable[..., Recording] | str]] = [
+    lambda program, *_: whole(program.text.schedule)]
 
 
-def graphed(runs: Mapping[str, Boxed], schedules: Mapping[str, Schedule],
+def graphed(runs: Mapping[str, Boxed], programs: Mapping[str, object],
             check: bool = False, visible: int | None = None,
-            programs: Mapping[str, object] | None = None,
             **settings: object) -> GraphedFunction:
     """The programs of one graph, graphed; named as its halves are."""
-    kinds = [KINDS[-1](schedule, visible if name == "forward" else None,
-                       programs and programs[name], check)
-             for name, schedule in schedules.items()]
+    kinds = [KINDS[-1](program, visible if name == "forward" else None,
+                       check) for name, program in programs.items()]
     reasons = [kind for kind in kinds if isinstance(kind, str)]
-    if sum(len(schedule.steps) for schedule in schedules.values()) < WORTH:
+    schedules = [program.text.schedule for program in programs.values()]
+    if sum(len(schedule.steps) for schedule in schedules) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
-    index = max((buffer.device.index or 0 for schedule in schedules.values()
+    index = max((buffer.device.index or 0 for schedule in schedules
                  for buffer in schedule.buffers.values()), default=0)
     return GraphedFunction(
         runs["forward"], runs.get("backward"), DEVICES[-1](index),

@@ -13,7 +13,7 @@ from minicompile.replay import GraphedFunction, graphed
 from minicompile.replay.outputs.parts import Checked
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice
-from tests.replay.test_eligibility import schedule
+from tests.replay.test_eligibility import programs, schedule
 from tests.replay.test_graphed_function import values
 
 
@@ -86,5 +86,5 @@ def test_the_option():
     run = minicompile.compile(torch.sin, options={
         "cudagraphs": True, "replay_check": True})
     torch.testing.assert_close(run(x), x.sin())
-    checked = graphed({"forward": tuple}, {"forward": schedule()}, True)
+    checked = graphed({"forward": tuple}, programs(forward=schedule()), True)
     assert checked.blocked is None and checked.forward.kind is Checked

@@ -1,6 +1,7 @@
 """Which programs are recorded, and what is said of the others."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,13 @@ def schedule(steps=WORTH, target=aten.relu.default, device=GPU,
         (), {})
 
 
+def programs(**schedules):
+    """Programs with these schedules, which nobody runs."""
+    return {name: SimpleNamespace(text=SimpleNamespace(
+        schedule=each, buffers=each.buffers))
+        for name, each in schedules.items()}
+
+
 @pytest.mark.parametrize("given, reason", [
     (schedule(), None),
     (schedule(device=torch.device("cpu")), "not all tensors are on a CUDA"),
@@ -58,23 +66,25 @@ def test_an_input_that_no_step_reads_does_not_matter():
 def test_the_forward_and_the_backward_are_both_asked():
     runs = {"forward": tuple, "backward": tuple}
     bad = schedule(output=torch.device("cpu"))
-    region = graphed(runs, {"forward": schedule(), "backward": bad})
+    region = graphed(runs, programs(forward=schedule(), backward=bad))
     assert region.blocked == "not all tensors are on a CUDA device"
-    region = graphed(runs, {"forward": schedule(), "backward": schedule()})
+    region = graphed(runs, programs(forward=schedule(),
+                                    backward=schedule()))
     assert region.blocked is None
 
 
 def test_few_launches_are_not_worth_a_recording():
-    region = graphed({"forward": tuple}, {"forward": schedule(WORTH - 1)})
+    region = graphed({"forward": tuple},
+                     programs(forward=schedule(WORTH - 1)))
     assert region.blocked == f"fewer than {WORTH} launches"
-    half = {"forward": schedule(2), "backward": schedule(2)}
+    half = programs(forward=schedule(2), backward=schedule(2))
     assert graphed({"forward": tuple, "backward": tuple}, half
                    ).blocked is None
 
 
 def test_the_recordings_are_made_on_the_tensors_device():
     given = schedule(device=OTHER, output=OTHER)
-    assert graphed({"forward": tuple}, {"forward": given}
+    assert graphed({"forward": tuple}, programs(forward=given)
                    ).device.index == 1
 
 

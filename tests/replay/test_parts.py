@@ -225,8 +225,7 @@ def test_on_a_gpu_the_rest_is_recorded(function, trained):
 
 def test_without_parts_a_step_that_cannot_be_recorded_blocks():
     program = made(last)
-    schedule = program.text.schedule
-    assert whole(schedule) == "not all tensors are on a CUDA device"
-    region = graphed({"forward": program.run}, {"forward": schedule},
-                     programs={"forward": program})
+    assert whole(program.text.schedule) == (
+        "not all tensors are on a CUDA device")
+    region = graphed({"forward": program.run}, {"forward": program})
     assert "CUDA" in region.blocked or "fewer" in region.blocked

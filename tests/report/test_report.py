@@ -70,8 +70,8 @@ def test_replay_is_reported_as_it_is(monkeypatch):
     x = torch.randn(4, 8)
     assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
     monkeypatch.setattr(stage, "KINDS", [
-        lambda schedule, *_: stage.whole(SimpleNamespace(
-            buffers={}, externs=schedule.externs))])
+        lambda program, *_: stage.whole(SimpleNamespace(
+            buffers={}, externs=program.text.schedule.externs))])
     assert "off: the graph chooses" in replay(choice, x)
     monkeypatch.setattr(stage, "DEVICES", [
         lambda index: FakeDevice()])

@@ -46,12 +46,11 @@ def compiled(pair: Pair, joint: Joint, options: Options,
     env = sizes_of(map(value, joint.primals))
     known = env and len(env.guards)
     try:
-        schedule, program = program_of(pair.backward, options, pair.donated)
+        _, program = program_of(pair.backward, options, pair.donated)
         if (env and len(env.guards)) == known:
             run = program.ready().run
             return run if graphed is None else graphed.half(
-                run, replay.KINDS[-1](schedule, None, program,
-                                      options.replay_check))
+                run, replay.KINDS[-1](program, None, options.replay_check))
     except Exception as failed:
         log.warn_once(f"minicompile does not fuse: {brief(failed)}")
     finally:

@@ -201,18 +201,18 @@ class Checked(Recording):
                     mine[k].untyped_storage()).fill_(255)
 
 
-def kind_of(schedule: Schedule, visible: int | None, program: object,
-            check: bool) -> Callable[..., Recording] | str:
+def kind_of(program: object, visible: int | None, check: bool
+            ) -> Callable[..., Recording] | str:
     """The recordings of a program: checked, if that is asked for; in
     parts, if it has to be or if its results are large."""
-    found = whole(schedule)
+    schedule, buffers = program.text.schedule, program.text.buffers
+    found, steps = whole(schedule), schedule.steps
     if check and found is Recording:
         return Checked
     gpus = {buffer.device for buffer in schedule.buffers.values()
             if buffer.device.type == "cuda"}
-    if program is None or check or len(gpus) > 1:
+    if check or len(gpus) > 1:
         return found
-    steps, buffers = program.text.schedule.steps, program.text.buffers
     recorded = tuple(whole(Schedule(tuple(
         buffers[name] for name in reads_of(step) if name in buffers),
         (step,), (), {})) is Recording for step in steps)
