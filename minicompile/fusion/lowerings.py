@@ -279,7 +279,7 @@ def elementwise(build: str | Callable[..., Expression],
             in enumerate(zip(operands, kinds)))
         if isinstance(build, str):
             return context.value(Op(build, parts, context.dtype))
-        wide = [cast(part, accurate(context.dtype)) for part in parts]
+        wide = [cast(each, accurate(context.dtype)) for each in parts]
         return context.value(cast(build(*wide), context.dtype))
     return rule
 
