@@ -34,8 +34,10 @@ def fused_halves(joint: Joint, saved: frozenset[str]
     """The schedules of both halves if these values are saved, which are
     compiled if this plan is chosen."""
     pair = joint.plans[saved] = partition(joint, saved, joint.likely)
-    return {name: half.meta.setdefault("fused", fusion.fuse(
-        half, pair.donated)) for name, half in pair.halves().items()}
+    for half in pair.halves().values():
+        half.meta["fused"] = fusion.fuse(half, pair.donated)
+    return {name: half.meta["fused"] for name, half
+            in pair.halves().items()}
 
 
 def compiled(pair: Pair, joint: Joint, options: Options,

@@ -101,7 +101,7 @@ def uneven(rest: Expression, by: Expression) -> Expression:
 
 
 def remainder(a: Expression, by: Expression) -> Expression:
-    """What is left of a division, with the divisor's sign."""
+    """The rest of a division, with the divisor's sign."""
     rest = operation("fmod", a, by)
     off = uneven(rest, by)
     if by.dtype.is_floating_point:  # it may be infinite

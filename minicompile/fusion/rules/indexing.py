@@ -360,8 +360,11 @@ def rows_of(context: LoweringContext, a: Value, places: Value, *_) -> Point:
 
 def adding(given: Callable[..., tuple | None]) -> Callable:
     """The rule of an operator that adds to some elements, or replaces
-    them: `given` says to what it adds, what, and whether it replaces; then
-    what would read those elements, and its operands."""
+    them.
+
+    `given` says to what it adds, what, and whether it replaces. Then come
+    what would read those elements, and its operands.
+    """
     def rule(context: LoweringContext, *operands, **options
              ) -> Value | None:
         found = given(context, *operands, **options)
