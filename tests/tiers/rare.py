@@ -623,7 +623,7 @@ def replay():
     """Replays of what may be recorded, and steps that may not."""
     from minicompile.replay import GraphedFunction, graphed
     from tests.replay.fake import FakeDevice
-    from tests.replay.test_eligibility import aten, schedule
+    from tests.replay.test_eligibility import aten, programs, schedule
     region = GraphedFunction(square, slope, FakeDevice(), visible=1,
                              static={2})
     overlapping(region, 30)
@@ -639,8 +639,8 @@ def replay():
     for given in (schedule(target=aten._local_scalar_dense.default),
                   schedule(device=torch.device("cpu"))):
         for check in (False, True):
-            assert graphed(
-                {"forward": tuple}, {"forward": given}, check).blocked
+            assert graphed({"forward": tuple}, programs(forward=given),
+                           check).blocked
     assert_same(layers, torch.rand(4, 4), options={
         "cudagraphs": True, "replay_check": True})
 
