@@ -160,6 +160,13 @@ int64 nothing = 0;
 template <class T, class F> inline_ T cut(F x) {
     return (T)x ^ (T)nothing;
 }
+// Divisions of whole numbers round to zero. These round down.
+inline_ int64 floor_rest(int64 a, int64 b) {
+    return a % b < 0 ? a % b + b : a % b;
+}
+inline_ int64 floor_quotient(int64 a, int64 b) {
+    return (a - floor_rest(a, b)) / b;
+}
 template <class T> inline_ T smaller(T a, T b) { return a < b ? a : b; }
 // NaN wins.
 template <class T> inline_ T maximum(T a, T b) {

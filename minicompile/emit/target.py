@@ -135,10 +135,11 @@ class Target:
     say, by the new dtype; `truth` makes a bool, `rounded` rounds a float32
     to 16 bits. `numbers` are the forms of literals by dtype, `special`
     those of some; `scalar` makes a value of a literal. `quotient` is the
-    sign that divides whole numbers. A reduction of a type that is
-    `reduced_as` another is accumulated in it. `named` is a line that names
-    a value, `declared` one that starts an accumulator of a `shape`,
-    `assigned` one that changes it; a block is `opened` and `closed`.
+    sign that divides whole numbers; names of `functions` start so. A
+    reduction of a type that is `reduced_as` another is accumulated in it.
+    `named` is a line that names a value, `declared` one that starts an
+    accumulator of a `shape`, `assigned` one that changes it; a block is
+    `opened` and `closed`.
     """
 
     language: str
@@ -151,6 +152,7 @@ class Target:
     floats_as: Mapping[torch.dtype, str]
     truths_as: Mapping[torch.dtype, str] = field(default_factory=dict)
     single: Callable[[float], str] = repr
+    functions: str = "device."
     number: str = "{0}"
     numbers: Mapping[torch.dtype, str] = field(default_factory=dict)
     scalar: str = "{0}"
@@ -245,16 +247,15 @@ class Target:
         return where.text(self._division)
 
     def _division(self, atom: Division) -> str:
-        """A division that rounds down, even if it may be negative."""
-        given, by = (enclosed(self.index(side)) for side in (
-            atom.dividend, atom.divisor))
-        if not not_negative(atom.dividend):
-            rest = f"(({given} % {by} + {by}) % {by})"
-            if atom.sign == "%":
-                return rest
-            given = f"({given} - {rest})"
-        sign = self.quotient if atom.sign == "//" else atom.sign
-        return f"{given}{sign}{by}"
+        """A division that rounds down; a function, if a quotient may be
+        negative."""
+        sides = map(self.index, (atom.dividend, atom.divisor))
+        quotient = atom.sign == "//"
+        if not_negative(atom.dividend):
+            return (self.quotient if quotient else "%").join(
+                map(enclosed, sides))
+        name = "floor_quotient" if quotient else "floor_rest"
+        return f"{self.functions}{name}({', '.join(sides)})"
 
 
 def shortest(value: float) -> str:
@@ -277,8 +278,8 @@ CPP = Target(
         **dict.fromkeys(_NARROW, "({type})(int64){0}")},
     truths_as=dict.fromkeys((torch.float32, torch.float64),
                             "{0} ? 1.0f : 0.0f"),
-    rounded="{type}::rounded({0})", quotient="/", single=shortest,
-    number="({type}){0}",
+    rounded="{type}::rounded({0})", quotient="/", functions="",
+    single=shortest, number="({type}){0}",
     numbers={torch.float64: "{0}", torch.float32: "{0}f",
              torch.int64: "{0}ll"},
     special={"True": "true", "False": "false", "inf": "infinity",

@@ -84,6 +84,18 @@ def checked(place, end):
 
 
 @triton.jit
+def floor_rest(a, b):
+    """What is left of a whole number `a`, not below 0: `b` is not."""
+    return (a % b + b) % b
+
+
+@triton.jit
+def floor_quotient(a, b):
+    """How often a whole number `b` is in `a`, rounded down."""
+    return (a - floor_rest(a, b)) // b
+
+
+@triton.jit
 def mul(a, b):
     """The product, for reductions."""
     return a * b

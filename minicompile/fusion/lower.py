@@ -19,7 +19,7 @@ from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import (Index, coefficient, index, not_negative,
                           substitute)
-from ..core.loops import (EXPENSIVE, OPS, Buffer, Load, Loop, Op,
+from ..core.loops import (EXPENSIVE, OPS, Buffer, Load, Loop, Op, Position,
                           row_major, walk)
 from ..core.schedule import Extern, View, made_by, reads_of
 from .group import loop_of
@@ -34,8 +34,9 @@ WRITE = torch.ops.aten.copy_.default
 #: lowering, the node, its value and the result: the last of these.
 ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
 
-#: A value longer than this is stored, however it is used.
-MOST_OPERATIONS, MOST_LOADS = 64, 24
+#: A value longer than this is stored, however it is used; also one that
+#: has an index of more characters.
+MOST_OPERATIONS, MOST_LOADS, LONGEST_INDEX = 64, 24, 2_000
 
 #: Operations that cost more than moving an element.
 STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
@@ -87,13 +88,18 @@ class Uses:
             self.stored.add(node)
 
     def is_expensive(self, node: fx.Node, value: Value) -> bool:
-        """Whether to store a value rather than compute it again: for
-        several readers, or for one that has many more elements."""
+        """Whether to store a value rather than compute it again: a long
+        one; else no view, but what is for several readers, or for one
+        that has many more elements."""
         nodes = walk(value.element)
         work = [part.name for part in nodes if isinstance(part, Op)]
         loads = [part for part in nodes if isinstance(part, Load)]
-        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS:
+        if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS or any(
+                len(str(part.index)) > LONGEST_INDEX for part in nodes
+                if isinstance(part, Load | Position)):
             return True
+        if self.is_view(node):
+            return False
         often = len(self.readers[node]) > 1 or any(
             self.counts.get(reader, 0) > 4 * self.counts[node]
             for reader in self.readers[node])
@@ -174,12 +180,11 @@ class Lowering:
             found = self.apply_rule(node) if self.uses.rules[node] else None
             if found is None:
                 return self.extern(node)
-        if isinstance(found, tuple) or self.uses.is_view(owner) or (
-                getattr(found.element, "buffer", None)
-                in self.made.get(owner, ())):
+        if isinstance(found, tuple) or getattr(
+                found.element, "buffer", None) in self.made.get(owner, ()):
             return found
-        if node in self.uses.stored or owner is node and (
-                self.uses.is_expensive(node, found)):
+        needed = node in self.uses.stored and not self.uses.is_view(owner)
+        if needed or owner is node and self.uses.is_expensive(node, found):
             return self.store(node, found, strides_of(node))
         return found
 

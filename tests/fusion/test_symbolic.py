@@ -8,6 +8,7 @@ import torch
 import minicompile
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit import emit
+from minicompile.emit.cpp import text_of
 from minicompile.fusion import fuse
 from tests.fusion.symbolic import Program, assert_same_at, symbolic
 
@@ -58,3 +59,20 @@ def test_a_correction_is_made_of_sizes():
         x = torch.randn(3, columns)
         torch.testing.assert_close(compiled(x), deviation(x))
     assert not compiled.stats().fallbacks
+
+
+def test_no_index_grows_without_end():
+    """Sizes that vary leave divisions of divisions; a copy ends them."""
+    def turned(x):
+        for _ in range(10):
+            n, m = x.shape
+            x = x.reshape(-1).flip(0).reshape(m, n).flip(1)[1:, 1:]
+        return x.sin()
+    graph = symbolic(turned, torch.randn(15, 16))
+    schedule = fuse(graph)
+    longest = max(len(line) for kernel in schedule.kernels
+                  for line in text_of(kernel).splitlines())
+    assert 2_000 < longest < 30_000
+    for sizes in ((15, 16), (21, 30)):
+        assert assert_same_at(graph, emit(schedule).run, turned,
+                              [torch.randn(*sizes)])
