@@ -847,3 +847,38 @@ def test_a_loss_counts_the_labels_before_the_first_that_is_none(loss):
         x, y = torch.randn(n, 5), torch.tensor([[1, 2, -1, 0, 0]] * n)
         close(compiled(x, y), loss(x, y))
     assert compiled.stats().graphs == 1
+
+
+@pytest.mark.parametrize("question", [
+    lambda x: 0 in x.shape or 3 in [*x.shape], lambda x: x.shape[1] is None,
+    lambda x: math.prod(x.shape), lambda x: x.shape.numel(),
+    lambda x: divmod(x.shape[1], x.shape[0] - 1),
+    lambda x: x.new_tensor([x.shape[0], 1.5]),
+    lambda x: torch.linspace(-1, 1, x.shape[1]),
+    lambda x: torch.linspace(0.5, x.shape[0] - 0.5, steps=x.shape[0]),
+    lambda x: torch.tril_indices(*x.shape)])
+def test_questions_about_sizes_do_not_settle_them(question):
+    def function(x):
+        return x + 1, question(x)
+
+    compiled = minicompile.compile(function, backend="eager",
+                                   fullgraph=True)
+    for shape in ((4, 5), (6, 7), (9, 11), (12, 40)):
+        close(compiled(torch.ones(shape)), function(torch.ones(shape)))
+    assert compiled.stats().graphs == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+def test_numbers_between_two_of_a_tensor_have_no_gradient(dtype):
+    """As kernels have it, and rounded as these do."""
+    def function(x):
+        ends = torch.linspace(*x.detach().unbind()[:2], x.shape[0])
+        return x + ends, torch.linspace(1, 9, x.shape[0], dtype=dtype)
+
+    compiled = minicompile.compile(function, backend="eager", dynamic=True)
+    for n in (4, 7):
+        x = torch.ones(n, requires_grad=True)
+        found, expected = compiled(x), function(x)
+        close(found, expected)
+        assert [each.dtype for each in found] == [
+            each.dtype for each in expected]

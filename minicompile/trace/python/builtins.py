@@ -14,6 +14,7 @@ import copyreg
 import functools
 import inspect
 import itertools
+import math
 import operator
 import re
 import types
@@ -73,6 +74,14 @@ def _sum(tracer, values, start=0):
         return tracer.native(sum, (values, start))
     return tracer.call(functools.reduce, (operator.add, values, start))
 
+
+rule(math.prod)(lambda tracer, values, start=1: tracer.call(
+    functools.reduce, (operator.mul, values, start)))
+rule(torch.Size.numel)(lambda tracer, size: tracer.call(math.prod, (size,)))
+rule(divmod)(lambda tracer, a, b: (
+    tracer.call(operator.floordiv, (a, b)), tracer.call(operator.mod, (a, b))
+    ) if {type(a), type(b)} <= {int, torch.SymInt} else tracer.natively(
+        divmod, (a, b)))
 
 UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
          round}

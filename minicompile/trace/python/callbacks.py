@@ -189,7 +189,7 @@ SEEN = {name: row for names, row in (
      (TO_DEPTH[2], TO_DEPTH[2])),
     ("map starmap", (called, stepped)),
     ("accumulate groupby", (stepped, called)),
-    ("list tuple zip enumerate deque fsum prod Size bytes bytearray "
+    ("list tuple zip enumerate deque fsum Size bytes bytearray "
      "from_bytes itertools", (stepped, stepped)),
     ("_heapq _bisect", (compared, compared)),
     ("defaultdict", (kept, stepped))) for name in names.split()}

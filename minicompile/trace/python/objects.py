@@ -216,7 +216,7 @@ def same(tracer, left, right) -> bool:
         return True
     if {type(left), type(right)} & {*SYMBOLIC} and (
             type_of(left) is type_of(right)):
-        return settled(left) is settled(right)
+        return bool(left == right) and settled(left) is settled(right)
     ours = tracer.outside.source(left), tracer.outside.source(right)
     if None not in ours:
         tracer.outside.relate("{0} is not {1}", *ours)

@@ -214,8 +214,8 @@ def fill(recorder, target, function, args, kwargs) -> None:
 WAYS["out"] = fill
 
 #: Functions that look at the class of a number, not only at its value.
-BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "new_tensor",
-            "__setitem__", operator.setitem}
+BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "__setitem__",
+            operator.setitem}
 
 
 def plain(recorder, value) -> int | float | str | torch.dtype:
@@ -254,6 +254,24 @@ def of_numbers(tracer, function, data, dtype=None, **more):
 
 
 means(of_numbers, torch.tensor, torch.as_tensor)
+rule(torch.Tensor.new_tensor)(
+    lambda tracer, like, data, dtype=None, device=None, **more: of_numbers(
+        tracer, torch.tensor, data, dtype or like.dtype,
+        device=device or like.device, **more))
+
+
+def spread(tracer, function, *args, **kwargs):
+    """Numbers made of places. PyTorch's kernels know no symbols; formulas
+    of its own do, of which those for numbers of these classes are right.
+    """
+    kinds = {*map(type, (*args, *kwargs.values()))}
+    known = kinds.isdisjoint(SYMBOLIC) or torch.Tensor in kinds or (
+        kwargs.get("dtype") not in WIDE - {torch.int64})
+    return tracer.recorder.function(function if known else getattr(
+        torch._refs, function.__name__), args, kwargs)
+
+
+means(spread, torch.linspace, torch.tril_indices, torch.triu_indices)
 
 
 def drawn(tracer, function, *args, **kwargs):
