@@ -78,10 +78,10 @@ def _sum(tracer, values, start=0):
 rule(math.prod)(lambda tracer, values, start=1: tracer.call(
     functools.reduce, (operator.mul, values, start)))
 rule(torch.Size.numel)(lambda tracer, size: tracer.call(math.prod, (size,)))
-rule(divmod)(lambda tracer, a, b: (
-    tracer.call(operator.floordiv, (a, b)), tracer.call(operator.mod, (a, b))
-    ) if {type(a), type(b)} <= {int, torch.SymInt} else tracer.natively(
-        divmod, (a, b)))
+rule(divmod)(lambda tracer, *pair: tuple(
+    tracer.call(part, pair) for part in (operator.floordiv, operator.mod)
+    ) if {*map(type, pair)} <= {int, torch.SymInt} else tracer.natively(
+        divmod, pair))
 
 UNARY = {operator.neg, operator.pos, operator.invert, operator.abs, abs,
          round}
