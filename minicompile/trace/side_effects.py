@@ -140,7 +140,7 @@ class Outside:
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.growing: dict[int, list] = {}  # lists that were not read
+        self.growing: dict[int, list] = {}  # lists, texts: unread
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 

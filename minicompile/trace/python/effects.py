@@ -14,20 +14,21 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from functools import partial
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 
 import torch
 
 from ...core.guard import (ABSENT, Attribute, Call, Constant, Item,
-                           Source, is_a, is_constant)
+                           Source, home, is_a, is_constant, trusted)
 from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
 from ..bytecode import Instruction
-from ..frame import OPCODES, TRUTH, Frame
+from ..frame import NULL, OPCODES, TRUTH, Frame
 from ..reasons import WAYS, unsupported
 from ..reconstruct import Rebuild
 from ..recorder import settled
-from ..rules import means, rule
+from ..rules import means, registered, rule
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
                             Outside, is_hidden)
 from ..tracer import CHECKS
@@ -142,7 +143,7 @@ def replaced(before: list, now) -> Iterator[tuple]:
 LOADING = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "BINARY_SUBSCR"}
 MOVING = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
     SWAP POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL IS_OP
-    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE""".split()}
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE BUILD_STRING""".split()}
 STORING = {"STORE_ATTR", "STORE_SUBSCR"}
 ASKING = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
 
@@ -153,10 +154,22 @@ def appends(step: Instruction) -> bool:
         step.argument[0] in ("append", "extend"))
 
 
+def hands_on(step: Instruction, values: list) -> bool:
+    """Whether this calls a function of the program's, which gets each
+    value in a variable of its own."""
+    function = next((each for each in values if each is not NULL), None)
+    if type(function) is types.MethodType:
+        function = function.__func__
+    return step.name in ("CALL", "CALL_KW") and (
+        type(function) is types.FunctionType) and not (
+        trusted(home(function)) or registered(function)
+        or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
+
+
 def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists that an instruction takes, or looks at, whole."""
     outside, name, more = frame.tracer.outside, step.name, values[1:]
-    if name in MOVING or appends(step) or (
+    if name in MOVING or appends(step) or hands_on(step, values) or (
             name == "RETURN_VALUE" and len(outside.frames) == 1):
         return
     if name in ASKING or name == "CALL" and any(
@@ -167,7 +180,8 @@ def taken(frame: Frame, step: Instruction, values: list) -> None:
             [*map(type, values)] == [list, int]) or name in STORING and (
             outside.is_outside(more[0])):
         values = more
-    for each in values or frame.stack[-1:]:
+    for each in values or [each for each in frame.stack[-1:]
+                           if type(each) in (list, deque)]:
         outside.whole(each)
 
 

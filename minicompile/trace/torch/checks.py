@@ -13,20 +13,18 @@ torch/_dynamo/symbolic_convert.py:generic_jump.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import FunctionType, MethodType
 
 import torch
 
 from ...core.graph import tensors_of
-from ...core.guard import home, is_a, trusted
-from ..frame import NULL, OPCODES, Frame
+from ...core.guard import is_a
+from ..frame import OPCODES
 from ..graph_breaks import stops
-from ..python import effects
-from ..reasons import WAYS, unsupported
+from ..reasons import unsupported
 from ..reconstruct import MAKERS
 from ..recorder import storage
-from ..rules import registered, rule, tensor_method
+from ..rules import rule, tensor_method
+from ..side_effects import FIRST
 from ..tracer import begin
 
 
@@ -93,8 +91,9 @@ def text(tracer, tensor, spec=""):
     if spec or torch._C._functorch.peek_interpreter_stack() or not (
             tracer.frames[-1].current().name.startswith("FORMAT")):
         return tensor_method(tracer, "__format__", (tensor, spec), {})
-    tracer.outside.growing[id(Text)] = []  # so `taken` is called
-    return Text(later(tracer, "data-dependent", "Tensor.__format__"))
+    made = Text(later(tracer, "data-dependent", "Tensor.__format__"))
+    tracer.outside.growing[id(made)] = [made]
+    return made
 
 
 def joined(frame, _, *parts):
@@ -103,30 +102,8 @@ def joined(frame, _, *parts):
                 None) or "".join(parts)
 
 
-def hands_on(step, values: list) -> bool:
-    """Whether an instruction only moves the values, or calls a function
-    of the program's with them, each in a variable of its own."""
-    if not step.name.startswith("CALL"):
-        return step.name in effects.MOVING or step.name == "BUILD_STRING"
-    function = next(each for each in values if each is not NULL)
-    if type(function) is MethodType:
-        function = function.__func__
-    return type(function) is FunctionType and not (
-        trusted(home(function)) or registered(function)
-        or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
-
-
-def taken(frame: Frame, step, values: list) -> None:
-    """Break where a text was made that an instruction reads."""
-    texts = [each for each in values if type(each) is Text]
-    if texts and not hands_on(step, values):
-        texts[0].read()
-    effects.taken(frame, step, [
-        each for each in values if type(each) is not Text])
-
-
 OPCODES["BUILD_STRING"] = int, 1, joined
-WAYS["taken"] = taken
+FIRST[Text] = lambda outside, text, source: text.read()
 MAKERS[Text] = lambda rebuild, text: text.read()
 
 
