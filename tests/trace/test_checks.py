@@ -134,6 +134,56 @@ def test_a_text_that_cannot_be_made_is_an_error_though_unread():
         assert want[0] in (RuntimeError, TypeError) and got[:2] == want[:2]
 
 
+LABELS = {}
+
+
+def sizes_in_messages(x):
+    required(x.dim() == 2, f"not {x.shape}, of {x.shape[0]} rows")
+    return x.sin()
+
+
+def sizes_in_labels(x):
+    LABELS[f"{x.shape[0]}"] = x.shape[1]
+    return x.sin(), [f"{x.shape[0]}", f"{x.shape} or so"]
+
+
+def sizes_alone(x):
+    LABELS["last"] = x.sin()
+    return f"{x.shape}"
+
+
+def sizes_in_a_question(x):
+    name = f"{x.shape[0]} rows"
+    LABELS["is five"] = name == "5 rows"
+    return x.sin() if name.startswith("4") else x.cos()
+
+
+def sizes_in_an_error(x):
+    try:
+        required(False, f"{x.shape[0]} rows")
+    except ValueError as error:
+        return x.sin(), str(error)
+
+
+def sizes_printed(x):
+    print(f"{x.shape}")
+    return x.sin()
+
+
+@pytest.mark.parametrize(("function", "graphs"), [
+    (sizes_in_messages, 2), (sizes_in_labels, 4), (sizes_alone, 4),
+    (sizes_in_a_question, 4), (sizes_in_an_error, 4), (sizes_printed, 2)],
+    ids=lambda value: getattr(value, "__name__", None))
+def test_a_text_settles_sizes_where_it_is_read(function, graphs):
+    compiled = minicompile.compile(function)
+    for rows in (4, 5, 6, 7):
+        found, kept = compiled(torch.ones(rows, 3)), dict(LABELS)
+        close(found, function(torch.ones(rows, 3)))
+        assert str(kept) == str(LABELS)
+        LABELS.clear()
+    assert compiled.stats().graphs == graphs
+
+
 W = torch.linspace(-1, 1, 4, requires_grad=True)
 
 

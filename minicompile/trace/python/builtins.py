@@ -91,8 +91,6 @@ means(ask, *UNARY, reversed, str, repr, int, float, complex,
       operator.index)
 rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
     "ascii", "backslashreplace").decode())
-rule(format)(
-    lambda tracer, value, spec="": ask(tracer, format, value, spec))
 rule(object.__format__)(
     lambda tracer, value, spec: tracer.native(
         object.__format__, (value, spec)) if spec else tracer.call(

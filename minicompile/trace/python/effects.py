@@ -12,7 +12,8 @@ file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 
@@ -26,7 +27,7 @@ from ..attributes import type_of
 from ..bytecode import Instruction
 from ..frame import NULL, OPCODES, TRUTH, Frame
 from ..reasons import WAYS, unsupported
-from ..reconstruct import Rebuild
+from ..reconstruct import MAKERS, Rebuild
 from ..recorder import settled
 from ..rules import means, registered, rule
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
@@ -166,12 +167,37 @@ def hands_on(step: Instruction, values: list) -> bool:
         or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
 
 
+@dataclass(eq=False)
+class Text:
+    """The text of a tensor or of sizes that vary: often a message that no
+    instruction reads.
+
+    `read` gives it, of sizes that are constants by now; or it breaks the
+    graph where the text of a tensor was made.
+    """
+
+    read: Callable
+
+
+def unread(tracer, read: Callable[[], str]) -> Text:
+    """A text that this gives."""
+    made = Text(read)
+    tracer.outside.growing[id(made)] = [made]  # so `taken` is called
+    return made
+
+
+MAKERS[Text] = lambda rebuild, text: rebuild.value(text.read())
+
+
 def taken(frame: Frame, step: Instruction, values: list) -> None:
-    """Read the lists that an instruction takes, or looks at, whole."""
-    outside, name, more = frame.tracer.outside, step.name, values[1:]
+    """Read the lists and texts that an instruction takes, or looks at."""
+    outside, name = frame.tracer.outside, step.name
     if name in MOVING or appends(step) or hands_on(step, values) or (
             name == "RETURN_VALUE" and len(outside.frames) == 1):
         return
+    values[:] = [each.read() if type(each) is Text else each
+                 for each in values]
+    more = values[1:]
     if name in ASKING or name == "CALL" and any(
             each is len for each in values[:2]):
         values = [each for each in values if type(each) is not list]

@@ -5,14 +5,14 @@ text of a tensor. Out: an operator that raises in the graph, a leaf among
 the stand-ins, or a stand-in of the text. Whether that is as in eager
 depends on what comes after it, so the end of the trace decides; if it is
 not, the graph breaks here. Where a graph raised, Python makes the call
-again, so the exception is eager's. A text is often no more than a check's
-message: it is handed on, and the graph breaks only if something reads it.
+again, so the exception is eager's. A text, also that of sizes, is often no
+more than a check's message: it is handed on, and only where something
+reads it does the graph break, or are the sizes constants.
 PyTorch's, without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -20,11 +20,10 @@ from ...core.graph import tensors_of
 from ...core.guard import is_a
 from ..frame import OPCODES
 from ..graph_breaks import stops
+from ..python.effects import Text, unread
 from ..reasons import unsupported
-from ..reconstruct import MAKERS
-from ..recorder import storage
-from ..rules import rule, tensor_method
-from ..side_effects import FIRST
+from ..recorder import settled, storage
+from ..rules import ask, rule, tensor_method
 from ..tracer import begin
 
 
@@ -74,16 +73,6 @@ def check_all(tracer, condition, message=None):
 # Messages
 
 
-@dataclass(eq=False)
-class Text:
-    """The text of a tensor: a message that no instruction may read.
-
-    `read` breaks the graph where the text was made.
-    """
-
-    read: Callable
-
-
 @rule(torch.Tensor.__format__)
 def text(tracer, tensor, spec=""):
     """The text in an f-string. Making it with a format, or under vmap,
@@ -91,20 +80,31 @@ def text(tracer, tensor, spec=""):
     if spec or torch._C._functorch.peek_interpreter_stack() or not (
             tracer.frames[-1].current().name.startswith("FORMAT")):
         return tensor_method(tracer, "__format__", (tensor, spec), {})
-    made = Text(later(tracer, "data-dependent", "Tensor.__format__"))
-    tracer.outside.growing[id(made)] = [made]
-    return made
+    return unread(tracer, later(
+        tracer, "data-dependent", "Tensor.__format__"))
+
+
+@rule(format)
+def formatted(tracer, value, spec=""):
+    """A text; that of sizes in an f-string settles none yet."""
+    frame, parts = tracer.frames[-1], value if is_a(value, tuple) else (
+        value,)
+    if spec or not frame.current().name.startswith("FORMAT") or (
+            {torch.SymInt}.isdisjoint(map(type, parts))):
+        return ask(tracer, format, value, spec)
+    frame.texts.setdefault(frame.current().line, frame.moment)
+    return unread(tracer, lambda: format(settled(value)))
 
 
 def joined(frame, _, *parts):
-    """The parts of an f-string, one of which may be unknown."""
-    return next((each for each in parts if type(each) is Text),
-                None) or "".join(parts)
+    """The parts of an f-string, some of which may be unread."""
+    if Text not in map(type, parts):
+        return "".join(parts)
+    return unread(frame.tracer, lambda: "".join([
+        part.read() if type(part) is Text else part for part in parts]))
 
 
 OPCODES["BUILD_STRING"] = int, 1, joined
-FIRST[Text] = lambda outside, text, source: text.read()
-MAKERS[Text] = lambda rebuild, text: text.read()
 
 
 # Leaves
