@@ -55,6 +55,40 @@ def written_through_a_dropout_of_nothing(x):
     return y
 
 
+@case((3, 4))
+def turned_itself(x):
+    y, mask = x * 2, x > 3
+    row = y[1]
+    y.unsqueeze_(1)
+    row += 4
+    y[0, 0, 2] = 5
+    mask.t_()
+    y.squeeze_().transpose_(0, 1)
+    return y + row.sum(), mask.contiguous(), x + 1
+
+
+@case((3, 4), refused="shape or memory")
+def a_view_turned_itself(x):
+    y = x * 2
+    y[1].unsqueeze_(0)
+    return y + 1
+
+
+@case(make=lambda: [torch.ones(3, 3, requires_grad=True)],
+      refused="shape has changed")
+def turned_itself_and_given_a_gradient(x):
+    y = torch.zeros(3, 3)
+    row = y[0]
+    y.t_()
+    y.add_(x)
+    return y * row
+
+
+@case((3, 4), refused="shape or strides")
+def an_input_turned_itself(x):
+    return x.unsqueeze_(0) + 1
+
+
 @case(make=lambda: [torch.arange(-12, 12).reshape(4, 6)])
 def another_dtypes_view_198101(x):
     y = x.view(torch.int32) * 2

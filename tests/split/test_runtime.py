@@ -225,7 +225,7 @@ def fx_lines(function):
 
 REFUSED = {
     "resize": (lambda x: x.clone().resize_(2), "shape or memory"),
-    "metadata": (lambda x: x.unsqueeze_(0), "tensor's shape"),
+    "metadata": (lambda x: x.unsqueeze_(0), "its shape or strides"),
     "overlap": (lambda x: x.expand(3, 4).add_(1), "several elements"),
     "requires_grad": (lambda x: x.requires_grad_().sin(), "requires_grad"),
     "data": (lambda x: setattr(x, "data", x * 2) or x, "other memory"),

@@ -19,7 +19,7 @@ from torch._C._functionalization import (
     get_view_meta_sequence as view_steps, unfold_ViewMeta as Unfold)
 
 from ...core.errors import BackendError
-from ...core.graph import dense, operators, reach, tensors_of, value
+from ...core.graph import dense, reach, tensors_of, value
 from ...core.sizes import SYMBOLIC, Numbers
 from ..aliases import (MULTIPLE, RESULTS, WRITES, Input, creation_of,
                        storage_of)
@@ -32,17 +32,27 @@ CASTS = {"add", "sub", "mul", "subtract", "multiply"}
 FLOATS = {"div", "divide", "truediv", "true_divide", "addcdiv", "ldexp",
           "logit"}
 
+#: What changes the shape and strides of a tensor itself. Later writes and
+#: gradients would not know what its views have been views of.
+TURNED = {"squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_",
+          "unsqueeze_"}
+#: What gives it other memory, or takes it from autograd.
+REMADE = {"as_strided_", "detach_", "resize_", "resize_as_", "set_"}
+
 
 @contextmanager
 def write(recorder: RecordingMode, name: str, written: list, args: tuple,
           kwargs: dict):
     """Around a call that writes: it keeps all strides, or is refused."""
-    layouts = [(each, each.size(), each.stride())
-               for each in memory_of(name, written, args, kwargs)]
+    memory = memory_of(name, written, args, kwargs)
+    layouts = [(each, each.size(), each.stride()) for each in memory]
     if name == "fill_diagonal_" and (
             views(recorder, args[0])[-1].op == "placeholder"):
         raise BackendError(f"{name} counts from where memory starts")
     yield
+    if name in TURNED:
+        args[0].turned = True
+        return
     for layout in layouts:
         keep(recorder, *layout)
 
@@ -63,10 +73,12 @@ def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
             (base.is_leaf and base.requires_grad
              and torch.is_grad_enabled(), "an input that has a gradient"),
             (name.startswith("_fused_"), "lists of tensors"),
-            (name.endswith("_") and any(
-                torch.Tag.inplace_view in op.tags
-                for op in operators(name)),
+            (name in REMADE or name in TURNED and (
+                base is not each or each.requires_grad),
              "a tensor's shape or memory"),
+            (hasattr(base, "turned") and torch.is_grad_enabled() and any(
+                read.requires_grad for read in tensors_of((args, kwargs))),
+             "a tensor whose shape has changed"),
             (plain in CASTS | FLOATS and not kwargs.get("rounding_mode")
              and not torch.can_cast(
                  torch.float32 if plain in FLOATS else
