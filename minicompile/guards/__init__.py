@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import is_
 
 import torch
 
@@ -138,8 +139,9 @@ def on_keys(names: Names, guard: Guard) -> str:
     if all(type(key) is str for key in keys):
         return ("[type(key) is str and key for key in {0}] == "
                 f"{names.literal('keys', [*keys])}")
-    ids = names.name("ids", [*map(id, keys)])
-    return (f"([*map(id, {{0}})] == {ids} or "
+    objects = names.name("objects", keys)
+    return (f"(len({{0}}) == {len(keys)} and all(map("
+            f"{names.name('is_', is_)}, {{0}}, {objects})) or "
             f"{names.name('fingerprint', fingerprint)}((*{{0}},)) == "
             f"{names.name('keys', fingerprint(keys))})")
 

@@ -73,15 +73,6 @@ ASK(disjoint_memory) try {
             Py_RETURN_FALSE;
     Py_RETURN_TRUE;
 } catch (...) { Py_RETURN_FALSE; }  // such as one without memory
-// Whether a list or tuple holds the very objects of another list.
-ASK(same) {
-    Py_ssize_t count = PyList_Size(given[1]);
-    return PyBool_FromLong(
-        (PyList_CheckExact(given[0]) || PyTuple_CheckExact(given[0]))
-        && PySequence_Fast_GET_SIZE(given[0]) == count
-        && !memcmp(PySequence_Fast_ITEMS(given[0]),
-                   PySequence_Fast_ITEMS(given[1]), count * sizeof *given));
-}
 
 // A place in memory, and what was found there. A stamp is a list of these,
 // then one for each tensor. Before them stands the object that it is
@@ -170,8 +161,8 @@ ASK(settled) {
 }
 
 static PyMethodDef entries[] = {
-    ENTRY(address), ENTRY(agrees), ENTRY(disjoint_memory), ENTRY(same),
-    ENTRY(stamped), ENTRY(settled), {}};
+    ENTRY(address), ENTRY(agrees), ENTRY(disjoint_memory), ENTRY(stamped),
+    ENTRY(settled), {}};
 MODULE(questions)
 """
 
@@ -207,26 +198,12 @@ def packed(facts: TensorFacts) -> tuple[type, torch.Tensor, bytes]:
 def on_tensor(names: Names, guard: Guard) -> str:
     """A tensor of this class and metadata."""
     if compiled() is None or guard.expected.type not in TENSORS:
-        return IN_PYTHON["tensor"](names, guard)
+        return IN_PYTHON(names, guard)
     facts = names.name(str(guard.expected), packed(guard.expected))
     return f"{names.name('agrees', compiled().agrees)}({{0}}, {facts})"
 
 
-def on_many_keys(names: Names, guard: Guard) -> str:
-    """The expected keys themselves, or keys indistinguishable from them."""
-    asked = IN_PYTHON["keys"](names, guard)
-    if len(guard.expected) < MANY or compiled() is None:
-        return asked
-    same = names.name("same", compiled().same)
-    objects = names.name("objects", [*guard.expected])
-    return f"({same}({{0}}, {objects}) or {asked})"
-
-
-IN_PYTHON = KINDS.copy()
-KINDS.update(tensor=on_tensor, keys=on_many_keys)
-
-#: So many keys are first compared as objects.
-MANY = 32
+IN_PYTHON, KINDS["tensor"] = KINDS["tensor"], on_tensor
 
 #: A dict is worth a stamp if so many guards are below it.
 WORTH_A_STAMP = 8
