@@ -23,7 +23,9 @@ Ends = tuple[float, float]
 
 #: What rises, or falls, with each operand: its ends are at theirs.
 MONOTONE = {"add": add, "sub": sub, "mul": mul, "floor": floor,
-            "maximum": max, "minimum": min}
+            "maximum": max, "minimum": min,
+            "checked": lambda place, end: max(0, min(place, end - 1)),
+            "where": lambda chosen, a, b: a if chosen else b}
 
 
 def fits(ends: Ends, dtype: torch.dtype) -> bool:
@@ -63,15 +65,9 @@ def ends_of(node: Expression) -> Ends:
         case Op(name) if name in MONOTONE:
             found = [MONOTONE[name](*corner) for corner in product(*ends)]
             return min(found), max(found)
-        case Op("checked"):
-            (_, _), (_, last) = ends
-            return 0, last - 1
         case Op("abs"):
             [(a, b)] = ends
             return max(a, -b, 0), max(-a, b)
-        case Op("where"):
-            (_, (a, b), (c, d)) = ends
-            return min(a, c), max(b, d)
         case Op("cast", (part,)):
             cut = part.dtype.is_floating_point and not (
                 node.dtype.is_floating_point)
