@@ -214,21 +214,19 @@ class Settings:
 
 
 def compile_graph(graph: fx.GraphModule, inputs: Sequence,
-                  backend: str | Callable, mode: str | None = None,
-                  options: dict | None = None) -> CompiledGraph:
+                  asked: Settings = Settings()) -> CompiledGraph:
     """The graph made runnable by a backend: ours, PyTorch's, or yours,
     which is given the mode and the options that it is asked for with."""
-    if backend not in OURS:
+    if (backend := asked.backend) not in OURS:
         call = backend if callable(backend) else BACKENDS.get(
             backend) or OTHERS[-1](backend)
-        given = {"mode": mode, "options": options}
+        given = {"mode": asked.mode, "options": asked.options}
         return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
             name: each for name, each in given.items()
             if each and each != "default"})))
-    chosen = make_options(mode, options)
-    made = LOWER[-1](graph, inputs, OURS[backend], chosen)
+    made = LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
     for tell in COMPILED:
-        tell(graph, made, chosen)
+        tell(graph, made, asked.chosen)
     return made
 
 

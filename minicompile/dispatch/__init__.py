@@ -199,8 +199,8 @@ class Cache:
             log.show("graph_breaks", found)
         nodes = operations(traced.graph)
         lowered = compile_graph(
-            traced.graph, traced.example_inputs, asked.backend, asked.mode,
-            asked.options) if nodes else CompiledGraph(lambda inputs: ())
+            traced.graph, traced.example_inputs, asked
+            ) if nodes else CompiledGraph(lambda inputs: ())
         log.begin("guards")
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
                       lowered, self.goes_on))

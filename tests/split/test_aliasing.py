@@ -16,7 +16,7 @@ from torch import fx
 import minicompile
 from minicompile import split
 from minicompile.core.graph import tensors_of
-from minicompile.pipeline import compile_graph
+from minicompile.pipeline import Settings, compile_graph
 from tests.same import close
 from tests.split.judge import pattern
 
@@ -388,7 +388,8 @@ def test_memory_is_shared_in_one_call_and_not_in_the_next():
 
 def test_a_backend_of_another_tracer_counts_calls_that_run_as_traced():
     graph = fx.symbolic_trace(lambda x, y: (x.mul_(2) + y,))
-    lowered = compile_graph(graph, [torch.ones(4), torch.ones(4)], "split")
+    lowered = compile_graph(graph, [torch.ones(4), torch.ones(4)],
+                            Settings(backend="split"))
     base = torch.ones(8)
     want = overlapping_inputs_139789(*(lambda b: (b[:4], b[2:6]))(
         base.clone()))

@@ -135,7 +135,8 @@ def lowered():
     found = []
 
     def backend(graph, inputs):
-        found.append(pipeline.compile_graph(graph, inputs, "split"))
+        found.append(pipeline.compile_graph(graph, inputs, pipeline.Settings(
+            backend="split")))
         return lambda *given: found[-1].call(list(given))
 
     torch._dynamo.reset()

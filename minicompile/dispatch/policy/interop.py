@@ -183,8 +183,8 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     callable on such inputs that returns a tuple.
     """
     try:
-        run = compile_graph(graph, example_inputs, "fused", mode,
-                            options).call
+        run = compile_graph(graph, example_inputs, Settings(
+            mode=mode, options=options)).call
     except BackendError as fault:
         run = as_traced(graph, fault).call
     return lambda *given: run(list(given))
