@@ -1,9 +1,11 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
+import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from . import errors
-from .core import TOOLS, load
+from .core import load
 from .core.errors import (BackendError, ConstraintViolation, GraphBreak,
                           MinicompileError, OptionError, RecompileLimit,
                           Unsupported)
@@ -14,7 +16,7 @@ if TYPE_CHECKING:  # TOOLS, for editors and type checkers
     from .core.disk.entries import (
         load_cache as load_cache, save_cache as save_cache)
     from .core.machines.calibration import (
-        keep as calibrate, register_cost as register_cost)
+        calibrate as calibrate, register_cost as register_cost)
     from .core.torch.options import (
         list_mode_options as list_mode_options,
         list_options as list_options)
@@ -26,19 +28,48 @@ if TYPE_CHECKING:  # TOOLS, for editors and type checkers
     from .report.debugging.diagnose import diagnose as diagnose
     from .report.views.explain import (
         Kernel as Kernel, Report as Report, explain as explain)
-    from .report.views.tour import command as tour
-    from .split.torch.partitioner import partition_joint_module as partition
+    from .report.views.tour import tour as tour
+    from .split.torch.partitioner import partition as partition
     from .trace.torch.marks import (
         allow_in_graph as allow_in_graph, disable as disable,
         disallow_in_graph as disallow_in_graph, graph_break as graph_break,
         mark_dynamic as mark_dynamic, mark_static as mark_static)
+
+#: What the reference offers to users, by the file that has it.
+TOOLS = {file: names.split() for file, names in {
+    "core.disk.entries": "load_cache save_cache",
+    "core.machines.calibration": "calibrate register_cost",
+    "core.torch.options": "list_mode_options list_options",
+    "dispatch.policy.interop":
+        "backend compile_module_ list_backends register_backend",
+    "dispatch.policy.misses": "set_stance",
+    "report.debugging.diagnose": "diagnose",
+    "report.views.explain": "Kernel Report explain",
+    "report.views.tour": "tour",
+    "split.torch.partitioner": "partition",
+    "trace.torch.marks": "allow_in_graph disable disallow_in_graph"
+                         " graph_break mark_dynamic mark_static"}.items()}
 
 __version__ = "0.1.0"
 
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak",
            "MinicompileError", "OptionError", "RecompileLimit",
            "Unsupported", "calibrate", "compile", "errors", "is_compiling",
-           "partition", "reset", "tour", *TOOLS]
+           "partition", "reset", "tour", *chain(*TOOLS.values())]
+
+
+def absent(*given: object, **named: object) -> None:
+    """Stands for a tool whose file is not there: raises."""
+    raise MinicompileError("this tool's file in minicompile is not there")
+
+
+def unmarked(function=None, *given: object, **named: object):
+    """Stands for a mark whose file is not there: marks nothing."""
+    return unmarked if function is None else function
+
 
 load(f"{__name__}.report", [f"{__path__[0]}/report"])
-globals().update(TOOLS)
+for file, names in TOOLS.items():
+    missing = unmarked if file.startswith("trace") else absent
+    globals().update({name: getattr(sys.modules.get(
+        f"{__name__}.{file}"), name, missing) for name in names})

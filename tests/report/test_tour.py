@@ -13,12 +13,12 @@ import minicompile
 from minicompile.__main__ import main
 from minicompile.guards.fast import c_functions
 from minicompile.report.views import tour as module
-from minicompile.report.views.tour import tour
+from minicompile.report.views.tour import show
 
 
 def shown(*arguments, width=96):
     console = Console(file=io.StringIO(), width=width)
-    tour(*arguments, console=console)
+    show(*arguments, console=console)
     return console.file.getvalue()
 
 

@@ -24,7 +24,6 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 
-from .. import TOOLS
 from ..cache import ENTRIES, Make, appear, private
 from ..errors import OptionError
 from ..log import warn_once
@@ -236,5 +235,3 @@ def load_cache(path: str | Path) -> int:
         warn_once(f"{path} has {refused} damaged lines, which are left out")
     return count
 
-
-TOOLS.update(save_cache=save_cache, load_cache=load_cache)

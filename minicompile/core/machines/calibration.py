@@ -14,7 +14,6 @@ from operator import mul
 
 import torch
 
-from .. import TOOLS
 from ..cache import appear
 from ..disk.entries import place, within
 from ..graph import operators
@@ -46,7 +45,7 @@ def of_sheet(*sheet: float) -> Machine:
     return made(*map(mul, sheet, REACHED))
 
 
-def calibrate(device: torch.device) -> list[float]:
+def measured(device: torch.device) -> list[float]:
     """The numbers for `made`, of a copy, products and an addition."""
     from torch.utils.benchmark import Timer  # takes long
 
@@ -76,9 +75,9 @@ def kept() -> dict[str, list[float]]:
         return {}
 
 
-def keep(device: str) -> str:
+def calibrate(device: str) -> str:
     """Measure a device, keep the figures, and say what they are."""
-    name, row = name_of(torch.device(device)), calibrate(
+    name, row = name_of(torch.device(device)), measured(
         torch.device(device))
     MACHINES[name] = made(*row)
     text = json.dumps({**kept(), name: row}, indent=1)
@@ -110,4 +109,3 @@ def register_cost(op: object, flops: Callable[..., int] | None = None
 
 MACHINES |= {name: of_sheet(*sheet) for name, sheet in SHEETS.items()}
 MACHINES |= {name: made(*row) for name, row in kept().items()}
-TOOLS["calibrate"], TOOLS["register_cost"] = keep, register_cost

@@ -15,7 +15,6 @@ import re
 import sys
 from dataclasses import fields
 
-from .. import TOOLS
 from ..errors import one_of
 from ..log import SHOWN
 from ..options import HINTS, MEANING, MODES, Options
@@ -75,8 +74,6 @@ def list_mode_options(mode: str | None = None) -> dict:
     one_of("mode", mode, MODES)
     return dict(MODES[mode])
 
-
-TOOLS |= {each.__name__: each for each in (list_options, list_mode_options)}
 
 #: A number of bytes, with a unit.
 _SIZE = re.compile(r"(\d+\.?\d*) ?(?:([KMGT])(i)?)?B")

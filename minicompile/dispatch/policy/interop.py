@@ -19,7 +19,6 @@ from dataclasses import asdict
 import torch
 from torch import fx, nn
 
-from ...core import TOOLS
 from ...core.errors import BackendError, OptionError, one_of
 from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
@@ -189,6 +188,3 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
         run = as_traced(graph, fault).call
     return lambda *given: run(list(given))
 
-
-TOOLS.update({each.__name__: each for each in (
-    compile_module_, register_backend, list_backends, backend)})

@@ -23,7 +23,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from ...core import TOOLS, log
+from ...core import log
 from ...core.errors import (BackendError, MinicompileError,
                             RecompileLimit, Unsupported, brief, one_of)
 from ...core.options import SHOULD_BE, Options
@@ -139,9 +139,6 @@ class set_stance(ContextDecorator):
 
     def __exit__(self, *error: object) -> None:
         take(self.before)
-
-
-TOOLS["set_stance"] = set_stance
 
 
 def standing(cache: Cache, locals: tuple) -> Found:

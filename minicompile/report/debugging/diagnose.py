@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from ... import split
-from ...core import TOOLS
 from ...core.errors import Where, where_of
 from ...core.graph import operators, tensors_of, value
 from ...core.options import Options, make_options
@@ -79,9 +78,6 @@ def diagnose(function: Callable, mode: str | None = None,
                     (node.name, where_of(node)) if node else ()))
         return Diagnosis(rungs)
     return diagnosed
-
-
-TOOLS["diagnose"] = diagnose
 
 
 def ladder(function: Callable, given: tuple, options: Options

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from torch import Tensor, fx
 
-from ...core import TOOLS, log
+from ...core import log
 from ...core.errors import GraphBreak
 from ...core.graph import render
 from ...core.guard import Guard
@@ -209,5 +209,3 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
                       tuple(stats.reasons), tuple(stats.dynamic), inputs)
     return explained
 
-
-TOOLS |= {"explain": explain, "Kernel": Kernel, "Report": Report}

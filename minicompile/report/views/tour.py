@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...core import TOOLS
 from ...core.disk.entries import LIBRARIES, clear, described
 from ...core.errors import brief
 from ...dispatch.driver import compile
@@ -43,9 +42,9 @@ MINICOMPILE_LOGS=guards,output_code prints what a stage made while it runs.
 """
 
 
-def command(arguments: list[str] | None = None) -> None:
+def tour(arguments: list[str] | None = None) -> None:
     """Read the command line and give the tour."""
-    from ... import __version__  # it is not there while this is loaded
+    from ... import __version__, calibrate  # not there when this loads
 
     parser = argparse.ArgumentParser(
         prog="minicompile", epilog=EXAMPLES,
@@ -75,15 +74,12 @@ def command(arguments: list[str] | None = None) -> None:
         parser.error(f"--device {given.device}: should be " + (
             "cpu or cuda" if known[1:] else "cpu; torch sees no CUDA GPU"))
     if given.calibrate:
-        print(TOOLS["calibrate"](given.device))
+        print(calibrate(given.device))
         return
-    tour(given.model, given.device, not given.no_compare)
+    show(given.model, given.device, not given.no_compare)
 
 
-TOOLS["tour"] = command
-
-
-def tour(name: str, device: str = "cpu", compare: bool = True,
+def show(name: str, device: str = "cpu", compare: bool = True,
          console: Console | None = None) -> None:
     """Show what becomes of a model."""
     from rich.console import Console

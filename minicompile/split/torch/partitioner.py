@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence, Set
 
 from torch import fx
 
-from ...core import TOOLS
 from ...core.graph import is_number, placeholders, results
 from ...core.options import Options
 from ..joint import CHOOSE, WRITE, Joint, halves, kept_nodes
 
 
-def partition_joint_module(
+def partition(
         joint_module: fx.GraphModule, joint_inputs: Sequence, *,
         num_fwd_outputs: int, activation_memory_budget: float = 1.0,
         memory: object = None,
@@ -44,9 +43,6 @@ def partition_joint_module(
         returned.meta.setdefault("desc", [None] * len(results(half.graph)))
         half.recompile()
     return forward, backward
-
-
-TOOLS["partition"] = partition_joint_module
 
 
 def joint_of(module: fx.GraphModule, forward_outputs: int) -> Joint:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from ...core import TOOLS
 from ...core.guard import ABSENT, is_constant
 from .. import attributes
 from ..attributes import type_of
@@ -97,10 +96,6 @@ def _mark(tensor: torch.Tensor, attribute: str, dims, *reach) -> None:
             Range(dim, *reach) if reach else dim})
         tensor._has_dynamo_dim_marking = True
 
-
-TOOLS |= {each.__name__: each for each in (
-    allow_in_graph, disable, disallow_in_graph, graph_break, mark_dynamic,
-    mark_static)}
 
 # Marks, called inside a trace
 
