@@ -18,7 +18,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -37,7 +36,6 @@ from torch.utils._sympy import functions
 from ...core import log
 from ...core.cache import key_of
 from ...core.disk.entries import entry, find
-from ...core.graph import Boxed
 from ...core.guard import IMMUTABLE
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
@@ -154,17 +152,11 @@ def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
         regions, known, options, state))) + ".json"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(SimpleNamespace):
     """A compiled graph that was found. Its stages run `again` when someone
     asks what they made."""
 
-    call: Boxed
-    notes: Counter[str]
-    kernels: int
-    again: Callable[[], CompiledGraph]
-    graphed: None = None
-    fallback: str = ""
+    graphed, fallback = None, ""
 
     def __getattr__(self, name: str):
         return getattr(self.again(), name)
@@ -205,11 +197,13 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
         names = {name: each.obj for name, each in _custom_builtins.items()}
         exec(held["results"], names)
         results = SimpleNamespace(forward=partial(names["forward"], None))
-    return Found(make_runtime(
+    call = make_runtime(
         SimpleNamespace(source=graph, results=results), None, **runs,
         notes=notes, facts=facts, others=partial(
             backward_from, lambda: again().joint, facts.saved, options,
-            None)), notes, held["kernels"], again)
+            None))
+    return Found(call=call, notes=notes, kernels=held["kernels"],
+                 again=again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,

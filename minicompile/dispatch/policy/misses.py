@@ -16,7 +16,6 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from dataclasses import replace
 from functools import partial
 from weakref import WeakSet
 
@@ -62,7 +61,8 @@ def shared(cache: Cache, locals: tuple) -> Found:
                   and other.settings == asked and other.root.user()
                   for entry in other.entries]:
         if entry.check(locals, cache.function):
-            lowered = replace(entry.lowered, notes=Counter())
+            lowered = type(entry.lowered)(
+                **vars(entry.lowered) | {"notes": Counter()})
             cache.add(link(entry.trace, entry.check.guards, lowered,
                            cache.goes_on))
             cache.root.counted.shared += 1
