@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import mul
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_the_name_of_a_device_goes_before_its_type(monkeypatch):
     node = next(node for node in joint_of(torch.sin, [grad(8)]).early
                 if node.name == "sin")
     assert cost.machine_of(node) is cost.MACHINES["cpu"]
-    fast = calibration.of_sheet(8.0, 2250, 75, 37)
+    fast = cost.MACHINES["NVIDIA B200"]
     monkeypatch.setattr(cost, "name_of", lambda device: "an abacus")
     before = cost.one_pass(node)
     cost.MACHINES["an abacus"] = fast
@@ -45,7 +46,7 @@ def test_the_name_of_a_device_goes_before_its_type(monkeypatch):
 
 
 def test_the_sheets_give_what_was_measured_of_an_h200():
-    made = calibration.of_sheet(4.8, 989, 67, 34)
+    made = cost.made(*map(mul, (4.8, 989, 67, 34), calibration.REACHED))
     measured = cost.MACHINES["cuda"]
     assert made.bandwidth == pytest.approx(measured.bandwidth, rel=0.02)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):

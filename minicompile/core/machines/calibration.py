@@ -17,7 +17,7 @@ import torch
 from ..cache import appear
 from ..disk.entries import place, within
 from ..graph import operators
-from .cost import KINDS, MACHINES, TIMED, Machine, made, name_of
+from .cost import KINDS, MACHINES, TIMED, made, name_of
 
 #: Of a data sheet: bandwidth 4.2 of 4.8 TB/s, halves 780 of 989 TFLOP/s,
 #: float32 50 of 67; as much of float64.
@@ -38,11 +38,6 @@ SHEETS = {
     "NVIDIA GeForce RTX 4090": (1.01, 165, 82.6, 1.3),
     "NVIDIA GeForce RTX 3090": (0.94, 71, 35.6, 0.6),
 }
-
-
-def of_sheet(*sheet: float) -> Machine:
-    """A machine by its data sheet."""
-    return made(*map(mul, sheet, REACHED))
 
 
 def measured(device: torch.device) -> list[float]:
@@ -104,5 +99,6 @@ def register_cost(op: object, flops: Callable[..., int] | None = None
         KINDS.update(dict.fromkeys(operators(op), "copying"))
 
 
-MACHINES |= {name: of_sheet(*sheet) for name, sheet in SHEETS.items()}
+MACHINES |= {name: made(*map(mul, sheet, REACHED))
+             for name, sheet in SHEETS.items()}
 MACHINES |= {name: made(*row) for name, row in kept().items()}

@@ -275,10 +275,9 @@ def error(found: list, wanted: list) -> float:
                            for each in (ours, right))
             if not ours.isclose(right, atol=inf, equal_nan=True).all():
                 return inf  # only one is infinite, or no number
-            ours, right = (each.nan_to_num(0, 0, 0)
-                           for each in (ours, right))
-            worst = max(worst, ((ours - right).abs().max() / right.abs(
-                ).max().clamp(1e-6)).item())
+            apart, size = (each.nan_to_num(0, 0, 0).abs().max()
+                           for each in (ours - right, right))
+            worst = max(worst, (apart / size.clamp(1e-6)).item())
     return worst
 
 
