@@ -57,16 +57,13 @@ def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
         value, shape, row_major(shape))
 
 
-def scaled(name: str) -> Callable:
-    """The rule of a + alpha * b and a - alpha * b."""
-    def rule(context: LoweringContext, a: Operand, b: Operand,
-             alpha: Operand = 1) -> Value:
-        return elementwise(name)(context, a, b) if alpha == 1 else (
-            elementwise(many)(context, a, b, alpha))
-
+def scaled(name: str, context: LoweringContext, a: Operand, b: Operand,
+           alpha: Operand = 1) -> Value:
+    """a + alpha * b or a - alpha * b."""
     def many(x: Expression, *factors: Expression) -> Expression:
         return operation(name, x, operation("mul", *factors))
-    return rule
+    return elementwise(name)(context, a, b) if alpha == 1 else (
+        elementwise(many)(context, a, b, alpha))
 
 
 def promoted(*operands: Operand) -> torch.dtype:
@@ -77,20 +74,17 @@ def promoted(*operands: Operand) -> torch.dtype:
         for o in operands), type_promotion_kind=Kind.NO_OPMATH)[1]
 
 
-def dividing(name: str) -> Callable:
-    """The rule of a division, rounded or not, or of its remainder; a
-    kernel cannot raise, so where eager does a whole divisor must not be 0.
-    """
-    def rule(context: LoweringContext, a: Operand, b: Operand, *,
-             rounding_mode: str | None = None) -> Value | None:
-        safe = (isinstance(b, (int, float)) and b != 0 or isinstance(
-            b, Index) and not_negative(b - 1))
-        if not (context.dtype.is_floating_point or safe
-                or context.device.type in SILENT):
-            return None
-        kind = f"{name}_{rounding_mode}" if rounding_mode else name
-        return elementwise(DOWN.get(kind, kind))(context, a, b)
-    return rule
+def divide(name: str, context: LoweringContext, a: Operand, b: Operand, *,
+           rounding_mode: str | None = None) -> Value | None:
+    """A division, rounded or not, or its remainder; a kernel cannot raise,
+    so where eager does a whole divisor must not be 0."""
+    safe = (isinstance(b, (int, float)) and b != 0 or isinstance(
+        b, Index) and not_negative(b - 1))
+    if not (context.dtype.is_floating_point or safe
+            or context.device.type in SILENT):
+        return None
+    kind = f"{name}_{rounding_mode}" if rounding_mode else name
+    return elementwise(DOWN.get(kind, kind))(context, a, b)
 
 
 def uneven(rest: Expression, by: Expression) -> Expression:
@@ -180,15 +174,12 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
     return context.value(cast(Position(place, torch.int64), context.dtype))
 
 
-def truth(kind: str) -> Callable:
-    """The rule of any and all, for which no dimensions are none of them.
-    """
-    def rule(context: LoweringContext, a: Value, axes: Axes = None,
-             keepdim: bool = False) -> Value:
-        a = a.to(torch.bool)
-        found = a if axes == [] else context.reduce(kind, a, axes, keepdim)
-        return found.to(context.dtype)
-    return rule
+def truth(kind: str, context: LoweringContext, a: Value,
+          axes: Axes = None, keepdim: bool = False) -> Value:
+    """any or all, for which no dimensions are none of them."""
+    a = a.to(torch.bool)
+    found = a if axes == [] else context.reduce(kind, a, axes, keepdim)
+    return found.to(context.dtype)
 
 
 def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
@@ -210,49 +201,47 @@ def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
                           over, keepdim).to(torch.int64)
 
 
-def placing(kind: str, both: bool = False) -> Callable:
-    """The rule of argmax and argmin; or of max(dim) and min(dim), which
-    give both, the best element and where it is."""
-    def rule(context: LoweringContext, a: Value, axes: Axes = None,
-             keepdim: bool = False) -> Value | tuple[Value, Value]:
-        best = context.reduce(kind, a, axes, True)
-        place = place_of(best, context, a, axes, keepdim)
-        return (reshaped(best, place.shape), place) if both else place
-    return rule
+def best_place(kind: str, context: LoweringContext, a: Value,
+               axes: Axes = None, keepdim: bool = False,
+               both: bool = False) -> Value | tuple[Value, Value]:
+    """argmax or argmin; or `both`, the best element and where it is, which
+    max(dim) and min(dim) give."""
+    best = context.reduce(kind, a, axes, True)
+    place = place_of(best, context, a, axes, keepdim)
+    return (reshaped(best, place.shape), place) if both else place
 
 
-def varying(rooted: bool, both: bool) -> Callable:
-    """The rule of var or std, alone or with the mean, in two passes: first
-    the mean, then the squared differences, divided by their number less
+def variance(rooted: bool, both: bool, context: LoweringContext, a: Value,
+             axes: Axes = None, *,
+             correction: int | float | Index | None = 1, **_
+             ) -> Value | tuple[Value, Value] | None:
+    """var or std, alone or with the mean, in two passes: first the mean,
+    then the squared differences, divided by their number less
     `correction`.
 
     A CPU computes them in float64 and rounds once, as eager does; but not
     what norms are made of, both without a correction.
     """
-    def rule(context: LoweringContext, a: Value, axes: Axes = None, *,
-             correction: int | float | Index | None = 1, **_
-             ) -> Value | tuple[Value, Value] | None:
-        reduced = axes_of(a, axes)
-        total = product(a.shape[axis] for axis in reduced)
-        less = 1 if correction is None else correction
-        if isinstance(less, float) and not less.is_integer():
-            return None
-        left = total - (int(less) if isinstance(less, float) else less)
-        if not not_negative(left):
-            return None
-        once = context.device.type == "cpu" and (
-            rooted or not both or less != 0)
-        inner = a.to(torch.float64 if once else accurate(context.dtype))
-        sums, squares = MOMENTS[-1](context, inner, reduced) or moments(
-            partial(context.reduce, "sum", keepdim=True), inner, reduced)
-        spread, middle = (reshaped(divided_by(each, by), context.shape)
-                          for each, by in ((squares, left), (sums, total)))
-        if rooted:
-            spread = spread if once else spread.to(context.dtype)
-            spread = spread.then("sqrt")
-        found = spread.to(context.dtype), middle.to(context.dtype)
-        return found if both else found[0]
-    return rule
+    reduced = axes_of(a, axes)
+    total = product(a.shape[axis] for axis in reduced)
+    less = 1 if correction is None else correction
+    if isinstance(less, float) and not less.is_integer():
+        return None
+    left = total - (int(less) if isinstance(less, float) else less)
+    if not not_negative(left):
+        return None
+    once = context.device.type == "cpu" and (
+        rooted or not both or less != 0)
+    inner = a.to(torch.float64 if once else accurate(context.dtype))
+    sums, squares = MOMENTS[-1](context, inner, reduced) or moments(
+        partial(context.reduce, "sum", keepdim=True), inner, reduced)
+    spread, middle = (reshaped(divided_by(each, by), context.shape)
+                      for each, by in ((squares, left), (sums, total)))
+    if rooted:
+        spread = spread if once else spread.to(context.dtype)
+        spread = spread.then("sqrt")
+    found = spread.to(context.dtype), middle.to(context.dtype)
+    return found if both else found[0]
 
 
 def moments(added: Callable[[Value, tuple[int, ...]], Value], a: Value,
@@ -274,27 +263,25 @@ MOMENTS: list[Callable[..., tuple[Value, Value] | None]] = [
     lambda *_: None]
 
 
-def scan(kind: str) -> Callable[..., Value | None]:
-    """The rule of an operator that reduces a row up to each element."""
-    def rule(context: LoweringContext, a: Value, axis: int,
-             dtype: torch.dtype | None = None) -> Value | None:
-        if not a.shape or a.device.type not in SCANNED:
-            return None
-        value, axis = a.to(context.dtype), axis % len(a.shape)
-        if a.shape[axis] == 1:
-            return value
-        length = elements(a.shape[axis:])
-        if axis == len(a.shape) - 1 and length > FEW and (
-                elements(a.shape) < ROWS * length):
-            return None
-        made = context.lowering.fill(
-            context.node, value, a.shape, (axis,), kind)
-        steps = context.lowering.steps
-        loop, (place,) = steps[-1], points(steps[-1].reduced)
-        steps[-1] = replace(
-            loop, index=loop.index + place * loop.buffer.stride[axis])
-        return made
-    return rule
+def scan(kind: str, context: LoweringContext, a: Value, axis: int,
+         dtype: torch.dtype | None = None) -> Value | None:
+    """A row reduced up to each of its elements."""
+    if not a.shape or a.device.type not in SCANNED:
+        return None
+    value, axis = a.to(context.dtype), axis % len(a.shape)
+    if a.shape[axis] == 1:
+        return value
+    length = elements(a.shape[axis:])
+    if axis == len(a.shape) - 1 and length > FEW and (
+            elements(a.shape) < ROWS * length):
+        return None
+    made = context.lowering.fill(
+        context.node, value, a.shape, (axis,), kind)
+    steps = context.lowering.steps
+    loop, (place,) = steps[-1], points(steps[-1].reduced)
+    steps[-1] = replace(
+        loop, index=loop.index + place * loop.buffer.stride[axis])
+    return made
 
 
 def drawn(context: LoweringContext, seed: Value, draw: int, _) -> Value:
@@ -318,14 +305,15 @@ def log_gamma(context: LoweringContext, a: Operand) -> Value | None:
 
 
 RULES |= {
-    "add": scaled("add"), "sub": scaled("sub"),
+    **{name: partial(scaled, name) for name in ("add", "sub")},
     **{name: elementwise(name, promoted) for name in
        """isnan signbit logical_not logical_and logical_or logical_xor
        bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift
        bitwise_right_shift floor ceil trunc round eq ne lt le gt ge
        """.split()},
-    **{name: dividing(name) for name in "remainder fmod div".split()},
-    "floor_divide": dividing("div_floor"),
+    **{name: partial(divide, name) for name in ("remainder", "fmod",
+                                                "div")},
+    "floor_divide": partial(divide, "div_floor"),
     "pow": to_power, "clamp": clamp, "lgamma": log_gamma,
     **dict.fromkeys("copy full full_like".split(),
                     lambda context, _, number, *__, **___: fill(
@@ -334,13 +322,14 @@ RULES |= {
         new_empty new_empty_strided""".split(),
                     lambda context, *_, **__: fill(context, 0)),
     "arange": arange, "prod": reducing("prod", exactly),
-    "cumsum": scan("cumsum"), "cumprod": scan("cumprod"),
-    **{f"{name}.correction": varying("std" in name, "mean" in name)
+    **{name: partial(scan, name) for name in ("cumsum", "cumprod")},
+    **{f"{name}.correction": partial(
+        variance, "std" in name, "mean" in name)
        for name in ("var", "std", "var_mean", "std_mean")},
     "max.default": reducing("max"), "min.default": reducing("min"),
-    **{name: truth(name) for name in ("any", "all")},
-    "argmax": placing("max"), "argmin": placing("min"),
-    "max.dim": placing("max", both=True),
-    "min.dim": placing("min", both=True),
+    **{name: partial(truth, name) for name in ("any", "all")},
+    **{f"arg{name}": partial(best_place, name) for name in ("max", "min")},
+    **{f"{name}.dim": partial(best_place, name, both=True)
+       for name in ("max", "min")},
     "minicompile.uniform": drawn,
 }

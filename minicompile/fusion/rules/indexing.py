@@ -276,32 +276,29 @@ def once(value: Value) -> Value:
     return value.moved(shape, points(axes(shape)))
 
 
-def reading(along: Callable[..., Point | None]) -> Callable:
-    """The rule of an operator that reads its first operand at the point
-    that `along` finds for the others.
+def read_at(along: Callable[..., Point | None], context: LoweringContext,
+            a: Value, *rest, **_) -> Value | None:
+    """`a` at the point that `along` finds for the other operands.
 
-    If the operand is computed, the result is stored here, where the rest
-    of the operand's row is computed. Places are not: any loop knows them.
-    The operator is called where a loop is no better. That is if it picks
-    most elements of a computed operand, or on a CPU of any, or if it moves
-    what lies in memory to memory.
+    If `a` is computed, the result is stored here, where the rest of its
+    row is computed. Places are not: any loop knows them. The operator is
+    called where a loop is no better. That is if it picks most elements of
+    a computed operand, or on a CPU of any, or if it moves what lies in
+    memory to memory.
     """
-    def rule(context: LoweringContext, a: Value, *rest, **_
-             ) -> Value | None:
-        node, lowering = context.node, context.lowering
-        computed = not isinstance(a.element, Load | Position)
-        picks = sum(elements(each.shape) for each in tree_leaves(rest)
-                    if isinstance(each, Value))
-        few = FEW * picks <= max(elements(context.shape), elements(a.shape))
-        cheap = few or not computed and context.device.type in STOPS
-        if not (a.shape and cheap and (
-                computed or node not in lowering.uses.stored)):
-            return None
-        where = along(context, a, *rest)
-        value = where and a.moved(context.shape, where)
-        return lowering.store(node, value, strides_of(
-            node)) if computed and where else value
-    return rule
+    node, lowering = context.node, context.lowering
+    computed = not isinstance(a.element, Load | Position)
+    picks = sum(elements(each.shape) for each in tree_leaves(rest)
+                if isinstance(each, Value))
+    few = FEW * picks <= max(elements(context.shape), elements(a.shape))
+    cheap = few or not computed and context.device.type in STOPS
+    if not (a.shape and cheap and (
+            computed or node not in lowering.uses.stored)):
+        return None
+    where = along(context, a, *rest)
+    value = where and a.moved(context.shape, where)
+    return lowering.store(node, value, strides_of(
+        node)) if computed and where else value
 
 
 def gather(context: LoweringContext, a: Value, axis: int, places: Value,
@@ -358,38 +355,35 @@ def rows_of(context: LoweringContext, a: Value, places: Value, *_) -> Point:
     return indexed(context, a, [places], False)
 
 
-def adding(given: Callable[..., tuple | None]) -> Callable:
-    """The rule of an operator that adds to some elements, or replaces
-    them.
+def add_at(given: Callable[..., tuple | None], context: LoweringContext,
+           *operands, **options) -> Value | None:
+    """A tensor that is added to at some elements, or these replaced.
 
     `given` says to what it adds, what, and whether it replaces. Then come
     what would read those elements, and its operands.
     """
-    def rule(context: LoweringContext, *operands, **options
-             ) -> Value | None:
-        found = given(context, *operands, **options)
-        if not found:
-            return None
-        a, source, replaces, along, *rest = found
-        where = context.device.type
-        able = where in STOPS if replaces else (
-            context.dtype in ADDED.get(where, ())
-            and not torch.are_deterministic_algorithms_enabled())
-        if not able:
-            return None
-        at = along(replace(context, shape=source.shape), a, *rest)
-        if not any(map(picked, at)):
-            return None  # the places are a loop's own
-        node, lowering = context.node, context.lowering
-        lowering.fill(node, a, context.shape, suffix="before")
-        old = lowering.steps[-1].buffer
-        new = replace(old, name=lowering.fresh(node), into=old.name)
-        lowering.steps.append(counted(Loop(
-            new, flatten(at, old.stride), axes(source.shape),
-            source.element, where=where_of(node),
-            origin=lowering.origin(node), replaces=replaces)))
-        return loaded(new)
-    return rule
+    found = given(context, *operands, **options)
+    if not found:
+        return None
+    a, source, replaces, along, *rest = found
+    where = context.device.type
+    able = where in STOPS if replaces else (
+        context.dtype in ADDED.get(where, ())
+        and not torch.are_deterministic_algorithms_enabled())
+    if not able:
+        return None
+    at = along(replace(context, shape=source.shape), a, *rest)
+    if not any(map(picked, at)):
+        return None  # the places are a loop's own
+    node, lowering = context.node, context.lowering
+    lowering.fill(node, a, context.shape, suffix="before")
+    old = lowering.steps[-1].buffer
+    new = replace(old, name=lowering.fresh(node), into=old.name)
+    lowering.steps.append(counted(Loop(
+        new, flatten(at, old.stride), axes(source.shape),
+        source.element, where=where_of(node),
+        origin=lowering.origin(node), replaces=replaces)))
+    return loaded(new)
 
 
 def scatter_add(_: LoweringContext, a: Value, axis: int, places: Value,
@@ -404,23 +398,18 @@ def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
               source: Value, alpha: float = 1, replaces: bool = False
               ) -> tuple | None:
     """`source`, times `alpha`, is added to what `index_select` reads, or
-    `replaces` it."""
+    `replaces` the slice that the only one of `places` names; of several
+    that name the same, no kernel could say which is the last."""
     axis %= len(a.shape) or 1
     if not (a.shape and len(places.shape) == 1) or (
             source.dtype, source.shape) != (a.dtype, with_axis(
                 a.shape, axis, places.shape[0])):
         return None  # it raises, or has no dimension
+    if replaces and places.shape != (index(1),):
+        return None
     given = source if alpha == 1 else source.then(
         "mul", literal(alpha, a.dtype))
     return a, given, replaces, selected, axis, places
-
-
-def index_copy(context: LoweringContext, a: Value, axis: int,
-               places: Value, source: Value) -> tuple | None:
-    """`source` replaces the slice that the only one of `places` names; of
-    several that name the same, no kernel could say which is the last."""
-    return index_add(context, a, axis, places, source, replaces=True) if (
-        places.shape == (index(1),)) else None
 
 
 def index_put(context: LoweringContext, a: Value, places: Sequence,
@@ -453,16 +442,18 @@ def table_gradient(context: LoweringContext, source: Value, places: Value,
 
 SIMPLIFY.append(decided)
 RULES |= {
-    "scatter_add": adding(scatter_add), "index_add": adding(index_add),
-    "index_copy": adding(index_copy), "index_put": adding(index_put),
-    "_unsafe_index_put": adding(partial(index_put, sure=True)),
-    "embedding_dense_backward": adding(table_gradient),
+    **{name: partial(add_at, given) for name, given in (
+        ("scatter_add", scatter_add), ("index_add", index_add),
+        ("index_copy", partial(index_add, replaces=True)),
+        ("index_put", index_put),
+        ("_unsafe_index_put", partial(index_put, sure=True)),
+        ("embedding_dense_backward", table_gradient))},
     "cat": cat, "constant_pad_nd": pad, "flip": flip, "repeat": repeat,
     "roll": rolled, "slice_scatter": slice_scatter,
     "_unsafe_index.Tensor": unsafe_index,
     **dict.fromkeys(("unsafe_split", "unsafe_split_with_sizes"),
                     lambda *given: view(*given)),  # with its own memory
-    **{name: reading(along) for name, along in (
+    **{name: partial(read_at, along) for name, along in (
         ("gather", gather), ("index_select", selected),
         ("embedding", rows_of),
         ("index.Tensor", indexed))}}
