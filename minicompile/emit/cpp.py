@@ -75,13 +75,14 @@ class CppWriter(Writer):
                                     self.accumulated(fold), fold.dtype))
 
 
-#: What makes the writer of a kernel's `body`: the last.
-WRITERS: list[Callable[[Kernel], CppWriter]] = [CppWriter]
+#: What writes the lines of a kernel's function: the last.
+BODIES: list[Callable[[Kernel], list[str]]] = [
+    lambda kernel: CppWriter(kernel).body()]
 
 
 def text_of(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
-    return "\n".join([head(kernel), *WRITERS[-1](kernel).body(), "}"])
+    return "\n".join([head(kernel), *BODIES[-1](kernel), "}"])
 
 
 def head(kernel: Kernel) -> str:

@@ -25,7 +25,7 @@ from ...core.index import (Index, Variable, coefficient, guess, index,
 from ...core.loops import (EXPENSIVE, Expression, Kernel, Load, Op,
                            Position, accurate, draws, flatten, row_major,
                            walk)
-from ..cpp import FLAGS, WRITERS, CppWriter
+from ..cpp import BODIES, FLAGS, CppWriter
 from ..target import CPP, FUNCTIONS
 from ..writer import Fold, Stage, Store, ends
 
@@ -585,4 +585,4 @@ template <class T> struct Scratch {  // what does not fit on the stack
 #: branches into vector loops.
 FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps",
           *openmp()]
-WRITERS.append(lambda kernel: OrderedWriter(by_fours(kernel)))
+BODIES.append(lambda kernel: OrderedWriter(by_fours(kernel)).body())

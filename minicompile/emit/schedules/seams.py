@@ -10,15 +10,14 @@ Inductor stores each part by itself: torch/_inductor/ir.py:ConcatKernel.
 
 from dataclasses import replace
 from functools import reduce
-from typing import NamedTuple
 
 import torch
 
 from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Const, Kernel, Loop, Op,
                            Position, rewrite, walk)
-from ..cpp import WRITERS
-from .cpu import OrderedWriter, adds, interleaved, with_parts
+from ..cpp import BODIES
+from .cpu import OrderedWriter, adds, by_fours, interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
 MOST = 64
@@ -105,31 +104,21 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
         whole, kernel.loops, *(piece.loops for piece in pieces))))
 
 
-class Pieces(NamedTuple):
-    """The writers of a kernel's pieces, one after the other. Threads that
-    are `together` are woken once for all."""
-
-    writers: list[OrderedWriter]
-    together: bool
-
-    def body(self) -> list[str]:
-        """The lines inside the function, each piece in a block."""
-        lines = []
-        for writer in self.writers:
-            writer.together = self.together
-            lines += ["    {", *writer.body(), "    }"]
-        return ["#pragma omp parallel", "    {", *lines, "    }"] if (
-            self.together) else lines
-
-
-def in_pieces(kernel: Kernel) -> OrderedWriter | Pieces:
-    """The writer of a kernel, or those of its pieces."""
-    writers = [*map(before, split_at_seams(kernel))]
+def in_pieces(kernel: Kernel) -> list[str]:
+    """The lines inside the function, each piece in a block. If there is
+    enough work, threads are woken once for all pieces."""
+    writers = [OrderedWriter(by_fours(piece))
+               for piece in split_at_seams(kernel)]
     if len(writers) == 1:
-        return writers[0]
+        return writers[0].body()
     work = (kernel.rows * kernel.row_length).constant or 0
-    return Pieces(writers, work > writers[0].worth and not adds(kernel))
+    together = work > writers[0].worth and not adds(kernel)
+    lines = []
+    for writer in writers:
+        writer.together = together
+        lines += ["    {", *writer.body(), "    }"]
+    return ["#pragma omp parallel", "    {", *lines, "    }"] if (
+        together) else lines
 
 
-before = WRITERS[-1]
-WRITERS.append(in_pieces)
+BODIES.append(in_pieces)
