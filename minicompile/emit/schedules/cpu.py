@@ -462,13 +462,9 @@ class OrderedWriter(CppWriter):
         """A loop over the steps of a variable, of each of which floats are
         summed up as floats, and these sums as doubles."""
         places = [*map(self.accumulator, self.partial)]
-        names, size = self.partial.values(), f"[{self.breadth}]" * bool(
-            self.lanes)
         with self.loop(f"{last}_", stop=CPP.index(last.size),
                        step=self.step):
-            self.add(*(f"float {name}{size};" for name in names))
-            with self.abreast():
-                self.add(*(f"{place} = 0;" for place in places))
+            self.declare([*self.partial])
             yield
             sums, self.partial = self.partial, {}
             with self.abreast():

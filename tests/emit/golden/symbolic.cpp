@@ -8,8 +8,7 @@ extern "C" void kernel_0_sum_div_mul(
         const float t0 = (float)s1;
         double sum0 = 0.0;
         for (int64 r0_ = 0; r0_ < s1; r0_ += 512) {
-            float p0;
-            p0 = 0;
+            float p0 = 0.0f;
 #pragma omp simd reduction(+:p0)
             for (int64 r0 = r0_; r0 < smaller<int64>(r0_ + 512, s1); ++r0) {
                 const float t1 = x_1_ptr[i0*s1 + r0];
