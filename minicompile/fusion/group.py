@@ -152,14 +152,15 @@ class Group:
     `steps` are by position, in the order of the loops in `body`, if it has
     one. `own` has a bit for each of them: of two groups, the one with the
     later last step has the greater number. `before` has one or more for
-    each group that must run earlier, and none for any other.
+    each group that must run earlier, and none for any other. Once it is
+    merged, it is part of `into`.
     """
 
     def __init__(self, step: Loop | Extern, position: int,
                  deps: set[Group]):
         self.steps: dict[int, Loop | Extern] = {position: step}
         self.number = position
-        self.body = None
+        self.body = self.into = None
         if isinstance(step, Loop):
             self.body = Body(IterationDomain.of(step), (step,))
         self.own, self.before = 1 << position, 0
@@ -178,7 +179,7 @@ class Group:
                    for dep in other.deps if dep is not self)
 
     def absorb(self, other: Group, body: Body) -> None:
-        """Become the union with `other`, which is then forgotten; `body`
+        """Become the union with `other`, which is then part of this; `body`
         has the loops of this one, then those of the other. All that wait
         for it now wait for what either waits for."""
         self.steps = dict(zip((*self.steps, *other.steps), body.loops))
@@ -190,6 +191,7 @@ class Group:
         self.deps = (self.deps | other.deps) - {self, other}
         self.users = (self.users | other.users) - {self, other}
         self.own |= other.own
+        other.into = self
         self.before = (self.before | other.before) & ~self.own
         waiting = [self]
         while waiting:
@@ -206,7 +208,6 @@ class Groups:
     def __init__(self, steps: Iterable[Loop | Extern]):
         self.makers: dict[str, Group] = {}
         self.readers: dict[str, list[Group]] = {}
-        self.merged: dict[Group, Group] = {}
         self.all: list[Group] = []
         effects: set[Group] = set()  # the last that has one
         for position, step in enumerate(steps):
@@ -227,8 +228,8 @@ class Groups:
 
     def find(self, group: Group) -> Group:
         """The group that this group is now part of."""
-        while group in self.merged:
-            group = self.merged[group]
+        while group.into:
+            group = group.into
         return group
 
     def join(self, a: Group, b: Group, wanted: Callable[
@@ -249,12 +250,11 @@ class Groups:
                              for each in (a, b))
             if fits(first, second) and wanted(first, second):
                 a.absorb(b, Body(domain, first.loops + second.loops))
-                self.merged[b] = a
                 return
 
     def ordered(self) -> list[Group]:
         """The groups, as near to the graph's order as they can run."""
         def in_order(groups: Iterable[Group]) -> list[Group]:
             return sorted(groups, key=lambda group: group.own)
-        return walk(*in_order({*self.all} - self.merged.keys()),
+        return walk(*in_order({*map(self.find, self.all)}),
                     parts=lambda group: in_order(group.deps))

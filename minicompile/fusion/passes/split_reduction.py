@@ -326,7 +326,6 @@ def join(groups: Groups, rows: Group, several: list[Group]) -> bool:
     for columns in several:
         rows.absorb(columns, Body(domain, rows.body.loops + tuple(
             chunks[loop.buffer.name] for loop in columns.body.loops)))
-        groups.merged[columns] = rows
     ends = sorted(last, key=hash)
     for group in ends:
         group.steps = {place: over_chunks(loop, chunks, domain)
