@@ -8,6 +8,7 @@ tensors in Triton's interpreter.
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -52,9 +53,8 @@ TEXTS: list[Callable[[Kernel], str]] = [print_kernel]
 NUMERICS: dict[str, Callable[[str], str]] = {"eager": str}
 
 
-def launched(**about: object) -> Callable:
-    """Decorates a @triton.jit function: its `run` launches it."""
-    return lambda kernel: Launch(kernel, **about)
+#: Decorates a @triton.jit function: a Launch that lacks only the kernel.
+launched = partial(partial, Launch)
 
 
 class TritonPrinter:
@@ -79,9 +79,8 @@ class TritonPrinter:
         texts = [*map(self.text, kernels)]
         called = {*re.findall(r"\b\w+(?=\()", "".join(texts))}
         return "\n\n\n".join([*(
-            each for given in FUNCTIONS["triton"]
-            for each in given.strip().split("\n\n\n")
-            if re.search(r"def (\w+)", each)[1] in called), *texts])
+            text.strip() for text in FUNCTIONS["triton"]
+            if re.search(r"def (\w+)", text)[1] in called), *texts])
 
     def launch(self, kernel: Kernel, tensors: tuple[str, ...],
                numbers: tuple[str, ...]) -> str:

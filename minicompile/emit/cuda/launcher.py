@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -222,9 +222,8 @@ def compilers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), "minicompile-triton")
 
 
-def launched(**about: object) -> Callable:
-    """Decorates a @triton.jit function: its `run` launches it."""
-    return lambda kernel: Compiled(kernel, **about)
+#: Decorates a @triton.jit function.
+launched = partial(partial, Compiled)
 
 
 def stream_of(index: int) -> int | None:
