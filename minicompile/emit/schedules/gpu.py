@@ -9,11 +9,12 @@ torch/_inductor/runtime/triton_heuristics.py.
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import gcd, prod
 
-from ...core.index import (Division, Index, Symbol, Variable, atoms_of,
-                           coefficient, fold, guess, index, least_of,
-                           most_of, not_negative)
+from ...core.index import (Division, Index, Variable, atoms_of,
+                           coefficient, guess, index, least_of, most_of,
+                           not_negative, substitute)
 from ...core.loops import Kernel, Load, draws, picked
 from ..triton import NARROW, TILINGS, Axis, Tiling, pow2
 from ..writer import stages
@@ -300,20 +301,14 @@ def wide(kernel: Kernel, tiling: Tiling) -> tuple[Index, ...]:
 def _reach(where: Index) -> list[Index]:
     """No number met while computing `where` is further from 0 than the
     largest of these; the first is for `where` itself."""
-    inside: list[Index] = []
-
-    def most(atom: Symbol | Variable | Division) -> Index:
-        match atom:
-            case Symbol():
-                return index(atom)
-            case Variable(_, size):
-                return size
-        reached = _reach(atom.dividend)
-        inside.extend(reached)
-        return (reached[0] // atom.divisor if atom.sign == "//"
-                else atom.divisor)
+    inside = {atom: _reach(atom.dividend) for atoms, _ in where.terms
+              for atom in atoms if isinstance(atom, Division)}
+    most = {atom: reached[0] // atom.divisor if atom.sign == "//"
+            else atom.divisor for atom, reached in inside.items()}
+    most |= {atom: atom.size for atom in atoms_of(where)
+             if isinstance(atom, Variable)}
     positive = Index({atoms: abs(n) for atoms, n in where.terms})
-    return [index(fold(positive, most)), *inside]
+    return [substitute(positive, most), *chain(*inside.values())]
 
 
 def _fitted(count: int, most: int, least: int) -> int:
