@@ -70,6 +70,34 @@ def test_einops_leaves_no_break_when_it_was_never_called():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_library_may_be_installed_for_a_user_alone(tmp_path, monkeypatch):
+    folder = tmp_path / "lib" / "site-packages"
+    folder.mkdir(parents=True)
+    (folder / "for_a_user.py").write_text("""if True:
+        import functools
+
+        class Plan:
+            factor = 2
+
+        @functools.lru_cache
+        def plan(text):
+            made = Plan()
+            made.text = text
+            return made""")
+    monkeypatch.syspath_prepend(folder)
+    import for_a_user
+
+    seen = []
+
+    def function(x):
+        seen.append("b c")
+        return x * for_a_user.plan(seen[-1]).factor
+
+    compiled = minicompile.compile(function, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(torch.ones(2)), function(torch.ones(2)))
+    assert compiled.stats().graphs == 1
+
+
 def test_einops_takes_sizes_that_vary():
     compiled = minicompile.compile(EINOPS["rearrange"], fullgraph=True)
     for batch in (2, 3, 5, 8):

@@ -14,8 +14,8 @@ import functools
 import logging
 import operator
 import sys
-import sysconfig
 import traceback
+from pathlib import Path
 from types import FunctionType
 
 import numpy
@@ -79,11 +79,15 @@ def is_hashable(value) -> bool:
     return type(value).__hash__ is not None
 
 
+#: The folders of libraries: Python's own, a user's, a distribution's.
+INSTALLED = {"site-packages", "dist-packages"}
+
+
 @functools.cache
 def is_installed(module: str) -> bool:
     """Whether a library has this code, which no program is read by."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return trusted(module) or file.startswith(sysconfig.get_path("purelib"))
+    return trusted(module) or not INSTALLED.isdisjoint(Path(file).parts)
 
 
 @rule(("torch._dynamo.mutation_guard",
