@@ -277,8 +277,7 @@ def device_of(kernel: Kernel) -> torch.device:
 
 def layout_text(of: Buffer | View) -> str:
     """Sizes and strides as two Python tuples."""
-    return ", ".join(f"({listed(map(str, sizes))})"
-                     for sizes in (of.shape, of.stride))
+    return f"{of.shape}, {of.stride}"
 
 
 def comment(step: Step) -> list[str]:
