@@ -50,12 +50,10 @@ def nested(kernel: Kernel) -> Kernel:
                                    row_major(tuple(sizes)))
 
     def over(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        return tuple(v for flat in variables
-                     for v in made.get(flat, (flat,)))
+        return tuple(v for flat in variables for v in made[flat])
     return replace(kernel, ranges=over(kernel.ranges),
                    reduced=over(kernel.reduced), loops=tuple(
         loop.over(change, over(loop.ranges), over(loop.reduced))
-        if change.keys() & {*loop.ranges, *loop.reduced} else loop
         for loop in kernel.loops))
 
 
