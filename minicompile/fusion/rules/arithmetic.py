@@ -28,8 +28,6 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch._prims_common import (
-    ELEMENTWISE_TYPE_PROMOTION_KIND as Kind, elementwise_dtypes)
 
 from ...core.index import (Index, Symbol, index, least_of, most_of,
                            not_negative, product)
@@ -67,11 +65,11 @@ def scaled(name: str, context: LoweringContext, a: Operand, b: Operand,
 
 
 def promoted(*operands: Operand) -> torch.dtype:
-    """The dtype to which operands are promoted."""
-    return elementwise_dtypes(*(
-        torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
-        if isinstance(o, Value) else 1 if isinstance(o, Index) else o
-        for o in operands), type_promotion_kind=Kind.NO_OPMATH)[1]
+    """The dtype to which one or two operands are promoted."""
+    given = [torch.empty((1,) * bool(o.shape), dtype=o.dtype, device="meta")
+             if isinstance(o, Value) else 1 if isinstance(o, Index) else o
+             for o in operands]
+    return torch.result_type(given[0], given[-1])
 
 
 def divide(name: str, context: LoweringContext, a: Operand, b: Operand, *,
