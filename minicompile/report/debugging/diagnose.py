@@ -118,7 +118,7 @@ def climb(graph: fx.GraphModule, inputs: Iterable, options: Options
           ) -> Iterator[tuple[str, float, float]]:
     """Each stage after the trace, its error and the error it may have."""
     plain = played(as_fx(graph), inputs)
-    exact = played(as_fx(graph, True), copied(inputs, True))
+    exact = played(as_fx(graph, True), tree_map(cast, inputs))
     bound = allowed(error(plain, exact), plain)
     made = lower_ours(graph, [*cloned(inputs)], "fused", options)
     halves = made.pair.halves() if made.pair else {}
@@ -221,11 +221,10 @@ def cast(given: object, dtype: torch.dtype = torch.float64) -> object:
         given, Tensor) and given.is_floating_point() else given
 
 
-def copied(given: object, exact: bool = False) -> object:
+def copied(given: object) -> object:
     """The same with copies of the tensors, as leaves of autograd."""
-    return tree_map_only(Tensor, lambda each: (
-        cast(each) if exact else each).detach().clone().requires_grad_(
-            each.requires_grad), given)
+    return tree_map_only(Tensor, lambda each: each.detach().clone(
+        ).requires_grad_(each.requires_grad), given)
 
 
 def cloned(leaves: object) -> object:

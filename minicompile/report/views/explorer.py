@@ -59,11 +59,10 @@ def columns(graph: fx.GraphModule, lowered: CompiledGraph,
     for half, program in lowered.programs.items():
         text = program.text
         for number, step in enumerate(text.schedule.steps):
-            rows, name = [], getattr(step, "name", "")
-            launched = text.launched.get(name, step)
-            for k, loop in enumerate(getattr(step, "loops", ())):
-                rows.append(item(f"l:{half}:{number}:{k}", str(loop), [
-                    f"j:{name}" for name in loop.origin.split()]))
+            launched = text.launched.get(getattr(step, "name", ""), step)
+            rows = [item(f"l:{half}:{number}:{k}", str(loop), [
+                f"j:{name}" for name in loop.origin.split()])
+                for k, loop in enumerate(getattr(step, "loops", ()))]
             kernels.append(item(
                 f"k:{half}:{number}",
                 printed(launched, text).source if rows else str(launched),
