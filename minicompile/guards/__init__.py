@@ -200,9 +200,6 @@ def condition(names: Names, guard: Guard) -> str:
 
 # One function
 
-#: What says which guards of a check fail in a call, and why.
-EXPLAINED: list[Callable[[Check, tuple, object], Iterable]] = []
-
 #: Functions that put one guard in place of many: new guards and inputs.
 MERGED: list[Callable[[Names, list[Guard], list[Source]],
                       tuple[list[Guard], list[Source]]]] = []
@@ -213,7 +210,7 @@ class Check:
     """Whether a graph may be reused, as a function of a call.
 
     `function(L, F)` lists the graph's inputs in this call, or gives None
-    if a guard fails; `explain` says which. `source` is its text.
+    if a guard fails. `source` is its text.
     """
 
     source: str
@@ -228,10 +225,6 @@ class Check:
     def alive(self) -> bool:
         """False once an object has died that some guard expects."""
         return bool(self.names.values)
-
-    def explain(self, L: tuple, F: object) -> list[str]:
-        """Every guard that does not hold, with its old and new value."""
-        return [why for each in EXPLAINED for why in each(self, L, F)]
 
     def __str__(self) -> str:
         return self.source

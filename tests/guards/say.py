@@ -5,10 +5,16 @@ import torch
 from minicompile.core.guard import (Attribute, Function, Guard, Item,
                                     Local, TensorFacts)
 from minicompile.core.state import global_state
+from minicompile.guards.explain.reasons import failures
 
 F = Function("f")
 X, Y, Z = (Local(name, at) for at, name in enumerate("xyz"))
 STATE = Guard(None, "state", global_state())
+
+
+def explain(check, *call):
+    """Every guard that does not hold, with its old and new value."""
+    return [*failures(check, *call)]
 
 
 def facts(tensor):

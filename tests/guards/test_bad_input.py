@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minicompile.core.guard import Attribute, Call, Guard, Item, Local
-from tests.guards.say import X, Y, module_guards, tensor
+from tests.guards.say import X, Y, explain, module_guards, tensor
 
 
 class Liar:
@@ -109,7 +109,7 @@ def test_explain_survives_them(bad):
               Guard(Attribute(X, "n"), "equal", 3), Guard(X, "is", None),
               Guard(Item(X, 0), "type", int), tensor(X, torch.zeros(3))]
     for guard in guards:
-        failures = build_check([guard], {}).explain((bad(),), None)
+        failures = explain(build_check([guard], {}), (bad(),), None)
         assert failures and all(str(failure) for failure in failures)
 
 
@@ -226,7 +226,7 @@ def test_huge_values_are_neither_walked_nor_printed(build):
     started = time.process_time()
     assert check((dict.fromkeys(huge, 1), huge), None)
     assert not check((huge, huge), None)
-    told = [str(failure) for failure in check.explain((huge, huge), None)]
+    told = [str(failure) for failure in explain(check, (huge, huge), None)]
     assert len(told) == 4 and all(len(text) < 200 for text in told)
     assert time.process_time() - started < 2
 
@@ -240,9 +240,9 @@ def test_a_bad_object_in_place_of_what_is_asked_about_many_layers(build, bad):
         old = vars(model[3])[key]
         vars(model[3])[key] = bad()
         assert not check((model,), None)
-        assert check.explain((model,), None)
+        assert explain(check, (model,), None)
         vars(model[3])[key] = old
     old, model._modules["3"] = model[3], bad()
-    assert not check((model,), None) and check.explain((model,), None)
+    assert not check((model,), None) and explain(check, (model,), None)
     model._modules["3"] = old
     assert check((model,), None)

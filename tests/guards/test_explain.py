@@ -7,7 +7,8 @@ from torch import nn
 from minicompile.core.guard import Attribute, Guard, Item
 from minicompile.core.errors import Where
 from minicompile.guards import build_check
-from tests.guards.say import STATE, X, Y, module_guards, relation, tensor
+from tests.guards.say import (STATE, X, Y, explain, module_guards,
+                              relation, tensor)
 
 
 class Thing:
@@ -83,18 +84,18 @@ def test_the_sentence(number):
     guard, new, said = SAID[number]
     check = build_check([guard], {})
     assert not check((new,), None)
-    assert [str(f) for f in check.explain((new,), None)] == said
+    assert [str(f) for f in explain(check, (new,), None)] == said
 
 
 def test_nothing_is_said_of_a_check_that_holds():
     check = build_check([STATE, *(guard for guard, _, _ in SAID[:1])], {})
-    assert check.explain((base,), None) == []
+    assert explain(check, (base,), None) == []
 
 
 def test_the_users_line_is_named():
     where = Where(__file__, scale.__code__.co_firstlineno + 1, "scale")
     check = build_check([Guard(X, "equal", 2, where)], {})
-    [failure] = check.explain((3,), None)
+    [failure] = explain(check, (3,), None)
     assert str(failure).splitlines() == [
         "`x` was 2, is 3", f"  relied on at {where}  return x * 2"]
 
@@ -103,20 +104,20 @@ def test_aliases_and_memory():
     check = build_check([relation("{0} is {1}", Y, X),
                          relation("disjoint_memory({0}, {1})", X, Y)], {})
     a, b = torch.zeros(2), torch.zeros(2)
-    assert [str(f) for f in check.explain((a, b), None)] == [
+    assert [str(f) for f in explain(check, (a, b), None)] == [
         "`y is x` was true, is false"]
-    assert [str(f) for f in check.explain((a, a), None)] == [
+    assert [str(f) for f in explain(check, (a, a), None)] == [
         "`disjoint_memory(x, y)` was true, is false"]
 
 
 def test_global_state():
     check = build_check([STATE], {})
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        said = [str(f) for f in check.explain((), None)]
+        said = [str(f) for f in explain(check, (), None)]
     assert said == ["gradient mode was on, is off",
                     "autocast was off, is cpu to torch.bfloat16"]
     with torch.device("meta"):
-        assert [str(f) for f in check.explain((), None)] == [
+        assert [str(f) for f in explain(check, (), None)] == [
             "a torch function mode was inactive, is active"]
 
 
@@ -129,10 +130,10 @@ def test_what_cannot_be_read_is_said_once_and_without_what_follows():
     good, bad, gone = Thing(), Thing(), Thing()
     good.config, bad.config = {"a": 1, "b": 2}, {"a": 1}
     assert check((good,), None)
-    assert [str(f) for f in check.explain((bad,), None)] == [
+    assert [str(f) for f in explain(check, (bad,), None)] == [
         "`x.config['b']` was there, is gone (KeyError: 'b')"]
     for value, what in (gone, "`x.config`"), (3, "type of `x`"):
-        [said] = check.explain((value,), None)
+        [said] = explain(check, (value,), None)
         assert said.startswith(f"{what} was ")
 
 
@@ -140,7 +141,7 @@ def test_every_failing_guard_of_a_module_is_named():
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(5)))
     check = build_check(module_guards(model, X), {})
     model.half().eval()
-    said = [str(f) for f in check.explain((model,), None)]
+    said = [str(f) for f in explain(check, (model,), None)]
     assert len(said) == 6 + 10
     assert "dtype of `x.3.bias` was torch.float32, is torch.float16" in said
     assert "`x.4.training` was True, is False" in said

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from minicompile.core.guard import Attribute, Guard, Item
-from tests.guards.say import X, Y, module_guards
+from tests.guards.say import X, Y, explain, module_guards
 
 
 class Thing:
@@ -54,7 +54,7 @@ def test_alive_tells_when_an_entry_can_go():
     assert check.alive
     del thing
     assert not check.alive
-    assert check.explain((None,), None) == ["`x` was there, is deleted"]
+    assert explain(check, (None,), None) == ["`x` was there, is deleted"]
 
 
 def test_a_check_dies_with_its_last_user(build):

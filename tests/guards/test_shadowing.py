@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import minicompile
+from tests.guards.say import explain
 from tests.guards.test_fuzz import Reusable, outcome
 
 NAMES = ("k", "m", "n", "go")
@@ -165,7 +166,7 @@ def test_no_name_goes_unnoticed(seed):
         try:
             holds = kept.check(*call)
             assert holds or names is NAMES, (
-                text, *kept.check.explain(*call))
+                text, *explain(kept.check, *call))
             if holds:
                 now = outcome(functools.partial(program, *call[0]))
                 assert outcome(lambda: kept.run(call)) == now, text

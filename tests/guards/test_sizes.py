@@ -6,7 +6,7 @@ import torch
 from minicompile.core.guard import Guard, Local, TensorFacts
 from minicompile.trace.torch.dimensions import Size
 
-from .say import X, Y, facts, relation
+from .say import X, Y, explain, facts, relation
 
 ROWS = Size(X, "shape", 0, "s0")
 STEP = Size(X, "stride()", 0, "s1")
@@ -72,7 +72,7 @@ def test_an_int_is_related_by_its_own_name(build):
 def test_a_relation_says_why_it_fails(build):
     check = build([free(X, torch.ones(4, 3), {0}, {0}),
                    relation("{0} == 3*{1}", STEP, ROWS)], {})
-    failure, = check.explain((torch.ones(4, 3),), None)
+    failure, = explain(check, (torch.ones(4, 3),), None)
     assert str(failure) == (
         "`x.stride()[0] == 3*x.shape[0]` was true, is false: "
         "x.stride()[0] is 3, x.shape[0] is 4")
@@ -80,7 +80,7 @@ def test_a_relation_says_why_it_fails(build):
 
 def test_what_may_vary_is_no_reason(build):
     check = build([free(X, torch.ones(4, 3), {0})], {})
-    reasons = check.explain((torch.ones(9, 2),), None)
+    reasons = explain(check, (torch.ones(9, 2),), None)
     assert list(map(str, reasons)) == [
         "size of dimension 1 of `x` was 3, is 2"]
 

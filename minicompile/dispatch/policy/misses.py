@@ -27,6 +27,7 @@ from ...core.errors import (BackendError, MinicompileError,
                             RecompileLimit, Unsupported, brief, one_of)
 from ...core.options import SHOULD_BE, Options
 from ...core.state import turns
+from ...guards.explain.reasons import failures
 from ...pipeline import OURS, place_of
 from ...trace import History, Trace, trace
 from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
@@ -36,7 +37,7 @@ from .. import (AT_MISS, ATTEMPTS, CACHES, FORCED_EAGER, RUNS, Cache,
 def why(cache: Cache, locals: tuple) -> list[list[str]]:
     """Why each entry does not fit."""
     reasons = [[f"{cache.name}: {failure}" for failure in
-                entry.check.explain(locals, cache.function)]
+                failures(entry.check, locals, cache.function)]
                for entry in cache.entries]
     for number, each in enumerate(reasons):
         for reason in each:

@@ -17,7 +17,7 @@ from torch.fx.graph import dtype_abbrs
 
 from ...core.guard import Guard, TensorFacts, chain, is_plain
 from ...core.state import NEVER_ACTIVE, SWITCHES, global_state
-from .. import EXPLAINED, Check, Held, Names, condition
+from .. import Check, Held, Names, condition
 
 #: How values are shown: of a huge one, only the beginning.
 ABRIDGED = reprlib.Repr()
@@ -62,8 +62,6 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[str]:
                 yield failure(guard, what, old, new if new != old
                               else f"another: {new}")
 
-
-EXPLAINED.append(failures)
 
 #: How a guard of each kind reads a value.
 READ = {"type": type, "length": len, "keys": tuple}
