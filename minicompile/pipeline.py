@@ -183,10 +183,6 @@ OTHERS: list[Callable[[str], Callable]] = [
 LOWER: list[Callable[[fx.GraphModule, Sequence, str, Options],
                      CompiledGraph]] = [lower_ours]
 
-#: Each is told of every graph that was compiled.
-COMPILED: list[Callable[[fx.GraphModule, CompiledGraph, Options],
-                        None]] = []
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -224,10 +220,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
         return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
             name: each for name, each in given.items()
             if each and each != "default"})))
-    made = LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
-    for tell in COMPILED:
-        tell(graph, made, asked.chosen)
-    return made
+    return LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
 
 
 def _boxed(graph: fx.GraphModule, made: Callable | None = None) -> Boxed:

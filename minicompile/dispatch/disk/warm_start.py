@@ -62,7 +62,7 @@ KNOWN = {*sys.stdlib_module_names, "minicompile", "torch", "torchgen",
 #: of what they make.
 STAGES = tuple(f"minicompile.{stage}" for stage in (
     "core", "split", "budget", "fusion", "emit", "replay", "pipeline"))
-TOLD = ("BACKENDS", "BEGINS", "COMPILED", "__builtins__")
+TOLD = ("BACKENDS", "BEGINS", "__builtins__")
 
 
 def text_of(graph: fx.GraphModule) -> str | None:

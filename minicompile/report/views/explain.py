@@ -9,7 +9,7 @@ torch/_dynamo/backends/debugging.py (explain).
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -26,7 +26,7 @@ from ...core.options import Options
 from ...core.torch.options import asked
 from ...dispatch import NOTHING, Cache, Entry, operations
 from ...dispatch.driver import compile
-from ...pipeline import COMPILED, CompiledGraph
+from ...pipeline import LOWER, CompiledGraph
 from ..debugging.timing import CLOCK
 from .explorer import columns
 from .stages import PrintedKernel as Kernel
@@ -142,10 +142,11 @@ def page(title: str, text: str, stages: list[list[StageView]],
     return first + "".join(parts.get(each, each) for each in rest)
 
 
-def write(graph: fx.GraphModule, made: CompiledGraph,
-          options: Options) -> None:
-    """Log why kernels are apart, and write each text of a graph as a
-    file, and the page of all, if they are asked for."""
+def write(graph: fx.GraphModule, inputs: Sequence, depth: str,
+          options: Options) -> CompiledGraph:
+    """A graph as the row before brings it down. Log why kernels are apart,
+    and write each text as a file, and the page of all, if asked for."""
+    made = LOWER[LOWER.index(write) - 1](graph, inputs, depth, options)
     if asked() & {"perf_hints", "all"}:
         for schedule in made.schedules.values():
             for line in apart(schedule):
@@ -153,7 +154,7 @@ def write(graph: fx.GraphModule, made: CompiledGraph,
         if made.graphed and made.graphed.blocked:
             log.show("perf_hints", f"no replay: {made.graphed.blocked}")
     if not options.trace_enabled:
-        return
+        return made
     folder = Path("minicompile_debug", f"{os.getpid()}_{next(NUMBERS)}")
     folder.mkdir(parents=True)
     stages = [StageView("trace", "", {"graph": render(graph)}),
@@ -168,9 +169,10 @@ def write(graph: fx.GraphModule, made: CompiledGraph,
         folder.name, "", [stages], [columns(graph, made)])
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+    return made
 
 
-COMPILED.append(write)
+LOWER.append(write)
 
 
 def explain(function: Callable, **options: object) -> Callable[..., Report]:
