@@ -2,15 +2,13 @@
 
 In: the stages as they begin, and loaded programs. Out: seconds by stage,
 which the debug folder has. On a terminal, a compile that takes longer
-than a second has a line that names its stage. Meanwhile the garbage
-collector looks at young objects only. While a profiler runs, each launch
-of a CPU kernel is a row of its trace; a GPU names its kernels by itself.
-PyTorch's are dynamo_timed in torch/_dynamo/utils.py and
+than a second has a line that names its stage. While a profiler runs, each
+launch of a CPU kernel is a row of its trace; a GPU names its kernels by
+itself. PyTorch's are dynamo_timed in torch/_dynamo/utils.py and
 cpp.enable_kernel_profile in torch/_inductor/config.py.
 """
 
 import ctypes
-import gc
 import sys
 import threading
 import time
@@ -65,26 +63,6 @@ class Clock(threading.local):
 
 CLOCK = Clock()
 log.BEGINS.append(CLOCK.begin)
-
-#: A threshold that is never reached, and the one that was in use.
-NEVER, USUAL = 1 << 30, [0]
-
-
-def young_only(stage: str) -> None:
-    """Until no stage follows, let the collector look at young objects.
-
-    A look at all objects of PyTorch takes 0.1 s, and the many that a
-    compiler makes, most of which stay, would cause several.
-    """
-    *young, old = gc.get_threshold()
-    if stage and old != NEVER:
-        USUAL[:] = [old]
-        gc.set_threshold(*young, NEVER)
-    elif old == NEVER and not stage:
-        gc.set_threshold(*young, *USUAL)
-
-
-log.BEGINS.append(young_only)
 
 
 def launched_by(launch: Callable[[str, Callable], object], run: Callable,
