@@ -241,9 +241,6 @@ REFUSED = {name: kind for kind, names in (
 
 def tensor_method(tracer, name: str, args, kwargs):
     """A method of a tensor as a node."""
-    if name == "requires_grad_" and args[0].requires_grad is (
-            [*args[1:], *kwargs.values(), True][0]):
-        return args[0]
     if name in REFUSED:
         raise unsupported(REFUSED[name], f"Tensor.{name}")
     found = getattr(torch.Tensor, name, None)

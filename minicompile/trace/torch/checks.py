@@ -130,9 +130,10 @@ def unfed(tracer, outputs) -> bool:
 @rule(torch.Tensor.requires_grad_)
 def require_gradient(tracer, tensor, requires_grad=True):
     """A leaf made here: its gradient is lost, unless the leaf gets out."""
-    if tensor.requires_grad or not requires_grad or tracer.inference or (
+    if tensor.requires_grad is bool(requires_grad):
+        return tensor
+    if tensor.requires_grad or tracer.inference or (
             tracer.outside.source(tensor) is not None):
-        return tensor_method(tracer, "requires_grad_", (
-            tensor, requires_grad), {})
+        return tensor_method(tracer, "requires_grad_", (tensor,), {})
     doubt(tracer, unfed, "gradient", "Tensor.requires_grad_")
     return tracer.native(torch.Tensor.requires_grad_, (tensor,))
