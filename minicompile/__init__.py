@@ -1,7 +1,6 @@
 """minicompile: a compiler for PyTorch programs that can be read whole."""
 
 import sys
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -55,7 +54,7 @@ __version__ = "0.1.0"
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak",
            "MinicompileError", "OptionError", "RecompileLimit",
            "Unsupported", "calibrate", "compile", "errors", "is_compiling",
-           "partition", "reset", "tour", *chain(*TOOLS.values())]
+           "partition", "reset", "tour", *sum(TOOLS.values(), [])]
 
 
 def absent(*given: object, **named: object) -> None:
@@ -63,13 +62,13 @@ def absent(*given: object, **named: object) -> None:
     raise MinicompileError("this tool's file in minicompile is not there")
 
 
-def unmarked(function=None, *given: object, **named: object):
+def unmarked(function: object = None, *given, **named) -> object:
     """Stands for a mark whose file is not there: marks nothing."""
     return unmarked if function is None else function
 
 
 load(f"{__name__}.report", [f"{__path__[0]}/report"])
-for file, names in TOOLS.items():
-    missing = unmarked if file.startswith("trace") else absent
-    globals().update({name: getattr(sys.modules.get(
-        f"{__name__}.{file}"), name, missing) for name in names})
+globals().update({
+    name: getattr(sys.modules.get(f"{__name__}.{file}"), name,
+                  unmarked if file.startswith("trace") else absent)
+    for file, names in TOOLS.items() for name in names})

@@ -234,4 +234,3 @@ def load_cache(path: str | Path) -> int:
     if refused:
         warn_once(f"{path} has {refused} damaged lines, which are left out")
     return count
-

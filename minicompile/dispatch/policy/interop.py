@@ -187,4 +187,3 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     except BackendError as fault:
         run = as_traced(graph, fault).call
     return lambda *given: run(list(given))
-

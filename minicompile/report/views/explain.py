@@ -210,4 +210,3 @@ def explain(function: Callable, **options: object) -> Callable[..., Report]:
                       tuple(entries), tuple(cache.breaks),
                       tuple(stats.reasons), tuple(stats.dynamic), inputs)
     return explained
-
