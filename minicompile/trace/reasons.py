@@ -40,6 +40,7 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("run", "builtin", "that may call Python"),
     ("prepare", "builtin", "that looks at objects"),
     ("key", "builtin", "that looks up an object"),
+    ("truth", "data-dependent", "the truth of a tensor"),
     ("operator", "builtin", "of an operator on objects"),
     ("mapping", "builtin", "`**` of an object"),
     ("write", "effect", "a write"),

@@ -174,7 +174,7 @@ class Tracer:
     def truth(self, value=False) -> bool:
         """`bool(value)`."""
         if is_a(value, torch.Tensor):
-            raise unsupported("data-dependent", "the truth of a tensor")
+            return WAYS["truth"](self, value)
         if type(value) is torch.SymFloat:
             value = value != 0.0  # its own truth makes it a constant
         if type(value) in (bool, int, str, type(None), *SYMBOLIC):
@@ -225,8 +225,8 @@ def _python(tracer, function: types.FunctionType, args, kwargs):
             as_said(function) is function):
         try:
             return tracer.recorder.function(function, args, kwargs)
-        except Unsupported as refusal:  # a callable given as argument, say
-            if refusal.kind != "argument":
+        except Unsupported as refusal:  # of a callable, or a check inside
+            if refusal.kind not in ("argument", "data-dependent"):
                 raise
     if module == "torch._tensor" and args and is_a(args[0], torch.Tensor):
         return rules.tensor_method(tracer, function.__name__, args, kwargs)

@@ -3,6 +3,8 @@
 An assert that pytest rewrites is none any more: PYTEST_DONT_REWRITE.
 """
 
+import contextlib
+
 import pytest
 import torch
 
@@ -13,11 +15,6 @@ from tests.same import close
 def check_all(x):
     torch._check_tensor_all(x > 0)
     return x.sin()
-
-
-def checks_after_a_write(x):
-    x.mul_(2)
-    return check_all(x)
 
 
 def asserts(x):
@@ -40,10 +37,33 @@ def asserts_in_a_try(x):
         return x.cos() + len(str(error))
 
 
+def asserts_after_a_write(x):
+    x.mul_(2)
+    return asserts(x)
+
+
 def raises(x):
     if not (x > 0).all():
         raise ValueError(f"{x} is not positive")
-    return x.log()
+    return torch.distributions.Normal(0, x).log_prob(x)
+
+
+def raises_in_a_with(x):
+    if x.sum() < 0:
+        with contextlib.suppress(ValueError):
+            raise ValueError("too small")
+    return x.sin()
+
+
+def raises_for_each(x):
+    if x.sum() < 0:
+        for each in x.shape:
+            raise ValueError(each)
+    return x.sin()
+
+
+def asserts_elsewhere(x):
+    return x.sin() if x.sum() > 0 else x.cos()
 
 
 def told(condition, message):
@@ -69,7 +89,7 @@ def messages(x):
     n = (x > 0).sum()
     told(n == 3, message=f"{n} of {len(x)} are positive")
     required(len(x) == 3, f"not {n} but {len(x)}")
-    required(x.dim() == 1, f"{n}" if x.dim() == 1 else "")
+    required(n == 3, f"{n}" if x.dim() == 1 else "")
     return x.sin()
 
 
@@ -109,9 +129,10 @@ def outcome(function, fill: float):
 
 
 @pytest.mark.parametrize(("function", "breaks"), [
-    (check_all, 0), (checks_after_a_write, 1), (asserts, 3), (caught, 1),
-    (asserts_in_a_try, 3), (raises, 1), (messages, 0),
-    (checks_in_torch, 1), (reads_of_a_message, 5), (holds_a_message, 2)],
+    (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
+    (asserts_after_a_write, 1), (asserts_elsewhere, 1), (raises, 0),
+    (raises_in_a_with, 1), (raises_for_each, 1), (messages, 0),
+    (checks_in_torch, 0), (reads_of_a_message, 5), (holds_a_message, 2)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_check_fails_as_in_eager(function, breaks):
     """It is in the graph where Python can make a failed call again."""

@@ -1,13 +1,16 @@
 """Checks that a graph makes, and doubts that its trace settles at its end.
 
-In: a check of all elements, `requires_grad` of a tensor made here, or the
-text of a tensor. Out: an operator that raises in the graph, a leaf among
-the stand-ins, or a stand-in of the text. Whether that is as in eager
-depends on what comes after it, so the end of the trace decides; if it is
-not, the graph breaks here. Where a graph raised, Python makes the call
-again, so the exception is eager's. A text, also that of sizes, is often no
-more than a check's message: it is handed on, and only where something
-reads it does the graph break, or are the sizes constants.
+In: an `assert` of a tensor or an `if` of one that only raises, a check of
+all elements, `requires_grad` of a tensor made here, or the text of a
+tensor. Out: an operator that raises in the graph, a leaf among the
+stand-ins, or a stand-in of the text. Whether that is as in eager depends on
+what comes after it, so the end of the trace decides; if it is not, the
+graph breaks here. Where a graph raised, Python makes the call again, so the
+exception is eager's. A GPU would stop for good, as it does at a wrong
+index: there only the check of all elements is in a graph. A text, also
+that of sizes, is often no more than a check's message: it is handed on, and
+only where something reads it does the graph break, or are the sizes
+constants.
 PyTorch's, without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
@@ -18,10 +21,10 @@ import torch
 
 from ...core.graph import tensors_of
 from ...core.guard import is_a
-from ..frame import OPCODES
+from ..frame import OPCODES, TRUTH
 from ..graph_breaks import stops
 from ..python.effects import Text, unread
-from ..reasons import unsupported
+from ..reasons import WAYS, unsupported
 from ..recorder import settled, storage
 from ..rules import ask, rule, tensor_method
 from ..tracer import begin
@@ -55,19 +58,64 @@ def writes(tracer, outputs) -> bool:
         map(storage, tensors_of(given)))
 
 
+def checked(tracer, condition: torch.Tensor, *reason) -> bool:
+    """Whether the graph checks it: nothing here may catch the error."""
+    if any(frame.handler() for frame in tracer.frames):
+        return False
+    doubt(tracer, writes, "data-dependent", *reason)
+    tracer.recorder.function(torch._assert_async, (
+        condition, "a check of a tensor's values failed"), {})
+    return True
+
+
 @rule(torch._check_tensor_all)
 def check_all(tracer, condition, message=None):
-    """The check, in the graph if it has no text of its own, and nothing
-    here may catch its error."""
-    if message is not None or not is_a(condition, torch.Tensor) or (
-            condition.dtype is not torch.bool) or any(
-            frame.handler() for frame in tracer.frames):
-        return begin(tracer, torch._check_tensor_all, (
-            condition, message), {})
-    doubt(tracer, writes, "data-dependent", "torch._check_tensor_all")
-    tracer.recorder.function(torch._assert_async, (
-        tracer.recorder.method("all", (condition,), {}),
-        "a check of a tensor's values failed"), {})
+    """The check of all elements, if it has no text of its own."""
+    if message is None and is_a(condition, torch.Tensor) and (
+            condition.dtype is torch.bool) and checked(
+            tracer, tracer.recorder.method("all", (condition,), {}),
+            "torch._check_tensor_all"):
+        return None
+    return begin(tracer, torch._check_tensor_all, (condition, message), {})
+
+
+def fails(frame, at: int) -> bool:
+    """Whether the code from here on raises: nothing branches or catches."""
+    program = frame.program
+    last = next(each for each in program.instructions[at:] if any(
+        word in each.name for word in ENDS))
+    return last.name == "RAISE_VARARGS" and (
+        program.handler(last.offset) is None)
+
+
+#: Words in the names of instructions behind which code goes on elsewhere.
+ENDS = ("JUMP", "RETURN", "RAISE", "FOR_ITER", "SEND", "YIELD")
+
+
+def needed(frame, at: int) -> bool | None:
+    """The truth without which the jump `at` ends in an exception."""
+    step = frame.program.instructions[at]
+    when, stays = TRUTH.get(step.name, (None, True))
+    ways = {} if stays else {not when: at + 1, when: step.argument}
+    return next((not truth for truth, to in ways.items()
+                 if fails(frame, to)), None)
+
+
+def asserted(tracer, value: torch.Tensor) -> bool:
+    """The truth that a jump asks of a tensor: the one that it must have,
+    if the graph can check that."""
+    frame, what = tracer.frames[-1], "the truth of a tensor"
+    truth = None if value.dim() or value.device.type != "cpu" else needed(
+        frame, frame.next - (frame.current().name != "TO_BOOL"))
+    if truth is not None:
+        condition = value if truth else tracer.recorder.method(
+            "logical_not", (value,), {})
+        if checked(tracer, condition, what):
+            return truth
+    raise unsupported("data-dependent", what)
+
+
+WAYS["truth"] = asserted
 
 
 # Messages
