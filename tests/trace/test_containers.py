@@ -1,6 +1,7 @@
 """Containers of every class: as results, across a break, as arguments."""
 
 import dataclasses
+import functools
 import time
 import timeit
 from collections import (ChainMap, Counter, OrderedDict, defaultdict, deque,
@@ -115,6 +116,51 @@ def same(got, want):
 def test_distributions(make):
     assert_same(lambda x: make(x).log_prob(x), torch.rand(3) + 0.5,
                 backend="eager", backward=False)
+
+
+@functools.total_ordering
+class Rank:
+    """Compared by methods of its own."""
+
+    def __init__(self, place, name):
+        self.place, self.name = place, name
+
+    def __eq__(self, other):
+        return self.place == other.place
+
+    def __lt__(self, other):
+        return self.place < other.place
+
+
+RANKS = [Rank(3, "c"), Rank(1, "a"), Rank(2, "b"), Rank(1, "z")]
+
+
+@pytest.mark.parametrize("choose", [
+    lambda: max(RANKS[0], RANKS[1]).name, lambda: min(RANKS).name,
+    lambda: [each.name for each in sorted(RANKS, reverse=True)],
+    lambda: max([1, 2, 3], key=lambda k: RANKS[k]),
+    lambda: min(Rank(k, str(k)) for k in (3, 1, 2)).name,
+    lambda: torch.distributions.kl_divergence(
+        torch.distributions.Normal(torch.ones(3), torch.ones(3)),
+        torch.distributions.Normal(torch.zeros(3), torch.ones(3))).sum()])
+def test_objects_are_compared_by_their_own_methods(choose):
+    torch.distributions.kl._KL_MEMOIZE.clear()
+    run = minicompile.compile(lambda x: (x + 1, choose()), fullgraph=True,
+                              backend="eager")
+    same(run(torch.ones(2)), (torch.ones(2) + 1, choose()))
+    RANKS[0].place -= 3
+    same(run(torch.ones(2)), (torch.ones(2) + 1, choose()))
+    RANKS[0].place += 3
+
+
+def test_an_error_of_a_comparison_is_the_programs():
+    def function(x):
+        try:
+            return x, max(Rank(1, "a"), Rank("b", "b"))
+        except TypeError as error:
+            return x + 1, str(error)
+    run = minicompile.compile(function, fullgraph=True, backend="eager")
+    same(run(torch.ones(2)), function(torch.ones(2)))
 
 
 def shrunk(kind):

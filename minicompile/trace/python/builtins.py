@@ -31,18 +31,21 @@ from ..frame import load_cell
 from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
-from .callbacks import Callback, in_python, is_featureless, look, polyfill
+from .callbacks import (Callback, Compared, in_python, is_compared,
+                        is_featureless, look, polyfill)
 from .objects import same
 
 
 def ordered(tracer, function, first, *more, key=None, **options):
     """C code steps through values, and compares what it looks at."""
-    if more and key is None and not options:
+    if more and key is None and not options and not any(
+            is_compared(tracer, value) for value in (first, *more)):
         return tracer.natively(function, (first, *more))
     steps = iter((first, *more)) if more else (
         first if function is list.sort else tracer.iterate(first))
     return tracer.native(function, (steps,), {**options, "key": Callback(
-        tracer, key, functools.partial(look, tracer))})
+        tracer, key, lambda value: Compared(tracer, value) if is_compared(
+            tracer, value) else look(tracer, value))})
 
 
 def each(tracer, function, given, values, *first):

@@ -372,6 +372,27 @@ class Callback:
         return self.then(made) if self.then else made
 
 
+class Compared:
+    """A key that C code compares, by methods that the tracer follows."""
+
+    def __init__(self, tracer, value):
+        self.tracer, self.value = tracer, value
+
+    def compare(self, other, by) -> bool:
+        """The answer, with the value of another key."""
+        return Callback(self.tracer, by, self.tracer.truth)(
+            self.value, other.value if type(other) is Compared else other)
+
+    __lt__ = functools.partialmethod(compare, by=operator.lt)
+    __gt__ = functools.partialmethod(compare, by=operator.gt)
+
+
+def is_compared(tracer, value) -> bool:
+    """Whether a method of the program's compares it."""
+    return any(in_python(tracer, value, name) for name in (
+        "__lt__", "__gt__"))
+
+
 class Elements:
     """An object that C code steps through by index."""
 
