@@ -5,6 +5,8 @@ An assert that pytest rewrites is none any more: PYTEST_DONT_REWRITE.
 
 import contextlib
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -191,6 +193,27 @@ def sizes_printed(x):
     return x.sin()
 
 
+class Sized(NamedTuple):
+    rows: int
+
+    def __repr__(self):
+        return f"{self.rows} {UNIT[0]}"
+
+
+class Told:
+    def __repr__(self):
+        return UNIT[0]
+
+
+UNIT = ["rows"]
+
+
+def sizes_that_tell_themselves(x):
+    UNIT[0] += "!" * (x.shape[0] == 5)
+    texts = f"{Sized(x.shape[0])}", f"{(x.shape[0], Told())}"
+    return x.sin(), texts
+
+
 @pytest.mark.parametrize(("function", "graphs"), [
     (sizes_in_messages, 2), (sizes_in_labels, 4), (sizes_alone, 4),
     (sizes_in_a_question, 4), (sizes_in_an_error, 4), (sizes_printed, 2)],
@@ -203,6 +226,14 @@ def test_a_text_settles_sizes_where_it_is_read(function, graphs):
         assert str(kept) == str(LABELS)
         LABELS.clear()
     assert compiled.stats().graphs == graphs
+
+
+def test_a_text_of_an_object_with_a_size_is_its_own():
+    compiled = minicompile.compile(sizes_that_tell_themselves)
+    for rows in (4, 5, 6, 5):
+        before = UNIT[0]
+        found, UNIT[0] = compiled(torch.ones(rows)), before
+        close(found, sizes_that_tell_themselves(torch.ones(rows)))
 
 
 W = torch.linspace(-1, 1, 4, requires_grad=True)

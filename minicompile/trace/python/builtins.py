@@ -78,7 +78,7 @@ def _sum(tracer, values, start=0):
     return tracer.call(functools.reduce, (operator.add, values, start))
 
 
-rule(math.prod)(lambda tracer, values, start=1: tracer.call(
+rule(math.prod)(lambda tracer, values, *, start=1: tracer.call(
     functools.reduce, (operator.mul, values, start)))
 rule(torch.Size.numel)(lambda tracer, size: tracer.call(math.prod, (size,)))
 rule(divmod)(lambda tracer, *pair: tuple(

@@ -26,7 +26,7 @@ from ..graph_breaks import stops
 from ..python.effects import Text, unread
 from ..reasons import WAYS, unsupported
 from ..recorder import settled, storage
-from ..rules import ask, rule, tensor_method
+from ..rules import VALUES, ask, rule, tensor_method
 from ..tracer import begin
 
 
@@ -135,10 +135,10 @@ def text(tracer, tensor, spec=""):
 @rule(format)
 def formatted(tracer, value, spec=""):
     """A text; that of sizes in an f-string settles none yet."""
-    frame, parts = tracer.frames[-1], value if is_a(value, tuple) else (
-        value,)
-    if spec or not frame.current().name.startswith("FORMAT") or (
-            {torch.SymInt}.isdisjoint(map(type, parts))):
+    frame, kinds = tracer.frames[-1], {*map(type, value if type(
+        value) in (tuple, torch.Size) else (value,))}
+    if spec or not frame.current().name.startswith("FORMAT") or not (
+            torch.SymInt in kinds and kinds <= VALUES | {torch.SymInt}):
         return ask(tracer, format, value, spec)
     frame.texts.setdefault(frame.current().line, frame.moment)
     return unread(tracer, lambda: format(settled(value)))

@@ -264,10 +264,11 @@ def spread(tracer, function, *args, **kwargs):
     """Numbers made of places. PyTorch's kernels know no symbols; formulas
     of its own do, of which those for numbers of these classes are right.
     """
-    kinds = {*map(type, (*args, *kwargs.values()))}
-    known = kinds.isdisjoint(SYMBOLIC) or torch.Tensor in kinds or (
-        kwargs.get("dtype") not in WIDE - {torch.int64})
-    return tracer.recorder.function(function if known else getattr(
+    known = {*map(type, (*args, *kwargs.values()))}.isdisjoint(SYMBOLIC)
+    if known or tensors_of((args, kwargs)) or (
+            kwargs.get("dtype") not in WIDE - {torch.int64}):
+        return tracer.recorder.function(function, args, kwargs)
+    return tracer.recorder.function(getattr(
         torch._refs, function.__name__), args, kwargs)
 
 
