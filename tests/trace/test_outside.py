@@ -545,7 +545,7 @@ def by_a_function(x, log):
     note(log.losses, loss=x)
 
 
-GROWERS = (to_a_global, to_an_attribute, to_a_window, to_an_item,
+GROWERS = (to_a_global, to_an_attribute, to_a_window, to_an_item, of_several,
            by_a_method_kept, by_a_callback, by_a_default, by_a_function)
 
 
