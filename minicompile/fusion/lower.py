@@ -17,8 +17,8 @@ from torch import fx
 from ..core.errors import BackendError, where_of
 from ..core.graph import has_effect, is_number, results, tensors_of
 from ..core.graph import value as fake_of
-from ..core.index import (Index, coefficient, index, not_negative,
-                          substitute)
+from ..core.index import (Division, Index, coefficient, index,
+                          not_negative, substitute)
 from ..core.loops import (EXPENSIVE, OPS, Buffer, Load, Loop, Op, Position,
                           row_major, walk)
 from ..core.schedule import Extern, View, made_by, reads_of
@@ -34,9 +34,9 @@ WRITE = torch.ops.aten.copy_.default
 #: lowering, the node, its value and the result: the last of these.
 ABROAD: list[Callable[..., Value | None]] = [lambda *given: None]
 
-#: A value longer than this is stored, however it is used; also one that
-#: has an index of more characters.
-MOST_OPERATIONS, MOST_LOADS, LONGEST_INDEX = 64, 24, 2_000
+#: A value longer than this is stored, however it is used; also one whose
+#: index has a division of more characters.
+MOST_OPERATIONS, MOST_LOADS, LONGEST_DIVISION = 64, 24, 2_000
 
 #: Operations that cost more than moving an element.
 STORED = EXPENSIVE | {"sqrt", "rsqrt", "div_trunc"}
@@ -95,8 +95,10 @@ class Uses:
         work = [part.name for part in nodes if isinstance(part, Op)]
         loads = [part for part in nodes if isinstance(part, Load)]
         if len(work) > MOST_OPERATIONS or len(loads) > MOST_LOADS or any(
-                len(str(part.index)) > LONGEST_INDEX for part in nodes
-                if isinstance(part, Load | Position)):
+                len(str(atom)) > LONGEST_DIVISION for part in nodes
+                if isinstance(part, (Load, Position))
+                for atoms, _ in part.index.terms
+                for atom in atoms if isinstance(atom, Division)):
             return True
         if self.is_view(node):
             return False
