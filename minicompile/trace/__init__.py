@@ -72,7 +72,8 @@ def trace(function: types.FunctionType, locals: tuple, *,
                 Tracer(function, history, moment), locals, first)
         except Unsupported as error:
             last = Unsupported(*error.args)  # holds no frames
-            if breaks and history.compiling is ways[0][1]:
+            if breaks and (history.compiling is ways[0][1]
+                           or first.kind == "exception"):
                 ways[at:at] = [way for stop in error.stops if (
                     way := (stop, history.compiling)) not in ways]
             if first is None or moment and error.stops:

@@ -1276,3 +1276,19 @@ def test_an_empty_cell_of_ones_own_is_an_unbound_variable():
     x = torch.ones(2)
     got = minicompile.compile(program, backend="eager")(x)
     assert got[1:3] == program(x)[1:3]
+
+
+def test_what_fails_only_while_compiling_breaks_as_in_eager():
+    """The way of eager has a break of its own, and is gone up to there."""
+    def function(x):
+        y, compiling = x, torch.compiler.is_compiling()
+        if compiling:
+            y = x.repeat(2, 1)
+        if not compiling and y.sum() > 0:
+            y = y + 1
+        return (y + x) * 2
+
+    compiled = minicompile.compile(function, backend="eager")
+    for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+        assert compiled(x).equal(function(x))
+    assert compiled.stats().graph_breaks == 1
