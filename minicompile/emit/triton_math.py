@@ -85,7 +85,7 @@ def checked(place, end):
 
 @triton.jit
 def floor_rest(a, b):
-    """What is left of a whole number `a`, not below 0: `b` is not."""
+    """The rest of a whole number `a`. It is not below 0, as `b` is not."""
     return (a % b + b) % b
 
 

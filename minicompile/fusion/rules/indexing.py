@@ -398,8 +398,8 @@ def index_add(_: LoweringContext, a: Value, axis: int, places: Value,
               source: Value, alpha: float = 1, replaces: bool = False
               ) -> tuple | None:
     """`source`, times `alpha`, is added to what `index_select` reads, or
-    `replaces` the slice that the only one of `places` names; of several
-    that name the same, no kernel could say which is the last."""
+    `replaces` it. It replaces one slice alone: of several places that are
+    the same, no kernel could say which is the last."""
     axis %= len(a.shape) or 1
     if not (a.shape and len(places.shape) == 1) or (
             source.dtype, source.shape) != (a.dtype, with_axis(

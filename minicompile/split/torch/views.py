@@ -44,8 +44,8 @@ REMADE = {"as_strided_", "detach_", "resize_", "resize_as_", "set_"}
 def write(recorder: RecordingMode, name: str, written: list, args: tuple,
           kwargs: dict):
     """Around a call that writes: it keeps all strides, or is refused."""
-    memory = memory_of(name, written, args, kwargs)
-    layouts = [(each, each.size(), each.stride()) for each in memory]
+    layouts = [(each, each.size(), each.stride())
+               for each in memory_of(name, written, args, kwargs)]
     if name == "fill_diagonal_" and (
             views(recorder, args[0])[-1].op == "placeholder"):
         raise BackendError(f"{name} counts from where memory starts")

@@ -7,11 +7,10 @@ stand-ins, or a stand-in of the text. Whether that is as in eager depends on
 what comes after it, so the end of the trace decides; if it is not, the
 graph breaks here. Where a graph raised, Python makes the call again, so the
 exception is eager's. A GPU would stop for good, as it does at a wrong
-index: there only the check of all elements is in a graph. A text, also
-that of sizes, is often no more than a check's message: it is handed on, and
-only where something reads it does the graph break, or are the sizes
-constants.
-PyTorch's, without such a second look, is
+index: there only the check of all elements is in a graph. A text is often
+no more than a check's message, so it is handed on. If something reads it,
+the graph breaks; the text of sizes makes constants of them. PyTorch's,
+without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
