@@ -61,6 +61,23 @@ def test_a_correction_is_made_of_sizes():
     assert not compiled.stats().fallbacks
 
 
+def test_a_size_that_a_guard_holds_at_1_is_repeated():
+    """The gradient of a part writes zeros around it; of one part, a guard
+    tells the trace of the mask that its size is 1."""
+    def part(x):
+        x = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 8))
+        return x.reshape(x.shape[0], -1, 8, x.shape[-1])[:, 0].exp()
+
+    compiled = minicompile.compile(part, dynamic=True)
+    for batch, rows, columns in ((2, 6, 4), (3, 7, 2), (2, 11, 5)):
+        x = torch.randn(batch, rows, columns, requires_grad=True)
+        weight = torch.randn(batch, 8, columns)
+        grads = [torch.autograd.grad((f(x) * weight).sum(), x)[0]
+                 for f in (part, compiled)]
+        torch.testing.assert_close(*grads)
+    assert compiled.stats().graphs == 2
+
+
 def test_no_index_grows_without_end():
     """Sizes that vary leave divisions of divisions; a copy ends them."""
     def turned(x):

@@ -22,7 +22,8 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import (ShapeEnv,
+                                                   statically_known_true)
 from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
@@ -94,10 +95,15 @@ def again(where: Index, divisor: Index) -> tuple[Index, Index] | None:
 
 
 def from_sizes(number: torch.SymInt | torch.SymFloat) -> Index | int:
-    """A number made of sizes. Python computes those that are not whole."""
+    """A number made of sizes. Python computes those that are not whole.
+    One that a guard holds at 1 is 1: a size of 1 is repeated."""
     expr, env = number.node.expr, number.node.shape_env
-    found = index_of(expr, env) if isinstance(number, torch.SymInt) else (
-        index(symbol_of(expr, env)))
+    if not isinstance(number, torch.SymInt):
+        found = index(symbol_of(expr, env))
+    elif number.node.hint == 1 and statically_known_true(number == 1):
+        found = index(1)
+    else:
+        found = index_of(expr, env)
     return found if found.constant is None else int(found)
 
 
