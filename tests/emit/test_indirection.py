@@ -244,11 +244,20 @@ def test_most_elements_are_picked_by_the_operator():
             "aten.gather.default"]
 
 
-def test_from_memory_to_memory_the_operator_moves():
+def test_from_memory_to_memory_a_cpus_operator_moves():
     w, p = table(), places(3, size=11)
     schedule = assert_right(aten(lambda w, p: F.embedding(p, w) @ w.t(),
                                  w, p), (w, p))
     assert not schedule.kernels
+
+
+@pytest.mark.parametrize("pick", [
+    lambda x, p: F.embedding(p, x), lambda x, p: x[:, p],
+    lambda x, p: x.gather(1, p[:8, None].expand(-1, 33)),
+    lambda x, p: x.index_select(0, p)])
+def test_from_memory_to_memory_a_gpus_loop_moves(pick):
+    graph = as_cuda(aten(pick, torch.empty(4096, 33), places(33, size=33)))
+    assert not fusion.fuse(graph).externs
 
 
 @pytest.mark.parametrize("words", [4096, 16])

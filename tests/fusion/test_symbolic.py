@@ -78,6 +78,19 @@ def test_a_size_that_a_guard_holds_at_1_is_repeated():
     assert compiled.stats().graphs == 2
 
 
+def test_one_column_is_left_of_sizes_that_vary():
+    """Whether its place is inside depends on no loop variable."""
+    def end(x):
+        half = x[:, x.shape[1] // 2:]
+        return torch.nn.functional.pad(half, (-1, 0)).flip(1)
+
+    compiled = minicompile.compile(end, dynamic=True)
+    for shape in ((9, 4), (5, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), end(x))
+    assert not compiled.stats().fallbacks
+
+
 def test_no_index_grows_without_end():
     """Sizes that vary leave divisions of divisions; a copy ends them."""
     def turned(x):

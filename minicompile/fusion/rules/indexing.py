@@ -83,7 +83,7 @@ def compare(name: str, where: Index, end: Index) -> Expression:
     start = substitute(where, {v: index(0) for v in atoms_of(where)
                                if isinstance(v, Variable)})
     where, end = where - start, end - start
-    if where.terms[0][1] < 0:
+    if where.terms and where.terms[0][1] < 0:
         name, where, end = "ge" if name == "lt" else "lt", -where, -end + 1
     return Op(name, (Position(where, torch.int64),
                      Position(end, torch.int64)), torch.bool)
@@ -283,17 +283,18 @@ def read_at(along: Callable[..., Point | None], context: LoweringContext,
     If `a` is computed, the result is stored here, where the rest of its
     row is computed. Places are not: any loop knows them. The operator is
     called where a loop is no better. That is if it picks most elements of
-    a computed operand, or on a CPU of any, or if it moves what lies in
-    memory to memory.
+    a computed operand, or on a CPU of any, or there moves what lies in
+    memory to memory. (On an H200 a loop moves it in 0.5 to 1.04 times the
+    operator's time.)
     """
     node, lowering = context.node, context.lowering
     computed = not isinstance(a.element, Load | Position)
     picks = sum(elements(each.shape) for each in tree_leaves(rest)
                 if isinstance(each, Value))
     few = FEW * picks <= max(elements(context.shape), elements(a.shape))
-    cheap = few or not computed and context.device.type in STOPS
-    if not (a.shape and cheap and (
-            computed or node not in lowering.uses.stored)):
+    cheap = few if computed else context.device.type in STOPS or (
+        few and node not in lowering.uses.stored)
+    if not (a.shape and cheap):
         return None
     where = along(context, a, *rest)
     value = where and a.moved(context.shape, where)
