@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import minicompile
 from minicompile import dispatch, fusion, split
+from minicompile.core.index import Index
 from minicompile.emit.target import FORMS
 from minicompile.fusion.lowerings import RULES, elementwise
 from minicompile.report.debugging import diagnose
@@ -185,6 +186,20 @@ def test_a_rule_that_is_wrong(monkeypatch, name, wrong, node, line):
     monkeypatch.setitem(RULES, name, wrong)
     assert named(minicompile.diagnose(bend)(*inputs())) == (
         "fusion", node, line)
+
+
+def test_a_rule_that_is_wrong_for_sizes_that_vary(monkeypatch):
+    def times(context, a, b):
+        return elementwise("add" if isinstance(b, Index) else "mul")(
+            context, a, b)
+
+    def scaled(x):
+        return x * x.shape[0] - 1
+    monkeypatch.setitem(RULES, "mul", times)
+    x = torch.randn(5, 3, requires_grad=True)
+    assert minicompile.diagnose(scaled)(x).stage == ""
+    found = minicompile.diagnose(scaled, dynamic=True)(x)
+    assert (found.stage, found.node) == ("fusion", "mul")
 
 
 @pytest.mark.parametrize("name, node, line", [

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from ... import split
 from ...core.errors import Where, where_of
-from ...core.graph import operators, tensors_of, value
+from ...core.graph import operators, placeholders, tensors_of, value
 from ...core.options import Options, make_options
 from ...core.semantics.evaluate import evaluate_schedule
 from ...dispatch import operations
@@ -59,18 +59,20 @@ class Diagnosis:
 
 
 def diagnose(function: Callable, mode: str | None = None,
-             options: dict | None = None) -> Callable[..., Diagnosis]:
+             options: dict | None = None, dynamic: bool = False
+             ) -> Callable[..., Diagnosis]:
     """`diagnose(f)(*args)` says which stage of the compiler is wrong.
 
     Each rung runs with copies of the arguments and of a module. Random
-    numbers are eager's. PyTorch's own operators are trusted.
+    numbers are eager's. PyTorch's own operators are trusted. `dynamic`:
+    all sizes may vary, as with `compile(f, dynamic=True)`.
     """
     options = replace(make_options(mode, options), fallback_random=True)
 
     def diagnosed(*args, **kwargs) -> Diagnosis:
         rungs = []
         for stage, found, bound, suspect in ladder(
-                function, (args, kwargs), options):
+                function, (args, kwargs), options, dynamic):
             rungs.append((stage, found, bound))
             if found > bound:
                 node = suspect()
@@ -80,8 +82,8 @@ def diagnose(function: Callable, mode: str | None = None,
     return diagnosed
 
 
-def ladder(function: Callable, given: tuple, options: Options
-           ) -> Iterator[tuple]:
+def ladder(function: Callable, given: tuple, options: Options,
+           dynamic: bool) -> Iterator[tuple]:
     """Each rung: the stage, its error, the error that it may have, and
     what finds the node to blame."""
     seen, eager = [], Eager()
@@ -100,7 +102,7 @@ def ladder(function: Callable, given: tuple, options: Options
 
     with eager:
         wanted = whole(lambda own: own)
-    found = whole(partial(compile, backend=capture, dynamic=False))
+    found = whole(partial(compile, backend=capture, dynamic=dynamic))
     yield "trace", error(found, wanted), allowed(0, wanted), lambda: next((
         node for graph, inputs in seen
         for node, made in Tape(graph, inputs).values.items()
@@ -120,7 +122,8 @@ def climb(graph: fx.GraphModule, inputs: Iterable, options: Options
     plain = played(as_fx(graph), inputs)
     exact = played(as_fx(graph, True), tree_map(cast, inputs))
     bound = allowed(error(plain, exact), plain)
-    made = lower_ours(graph, [*cloned(inputs)], "fused", options)
+    made = lower_ours(graph, [*map(value, placeholders(graph.graph))],
+                      "fused", options)
     halves = made.pair.halves() if made.pair else {}
     for stage, run, forms in (
             ("split", as_fx, halves),
