@@ -160,6 +160,13 @@ def test_hooks(follow):
     follow(module, torch.randn(2, 4))
 
 
+def test_a_module_that_is_already_there(follow):
+    """`to` sets the data of each weight, to that weight."""
+    def moves(module, x):
+        return module.to("cpu").float()(x)
+    follow(moves, nn.Linear(4, 4), torch.randn(2, 4))
+
+
 class Parts(nn.Module):
     def __init__(self):
         super().__init__()

@@ -336,6 +336,8 @@ def store_attr(tracer, owner, name: str, value) -> None:
 def store_plain(tracer, function, owner, name: str, value=ABSENT) -> None:
     """The same as C does it: `object.__setattr__`, say."""
     outside, given = tracer.outside, () if value is ABSENT else (value,)
+    if is_a(owner, torch.Tensor) and name == "data" and value is owner:
+        return
     if is_a(owner, torch.Tensor) and name == "grad" and value is None:
         if outside.source(owner) is not None:
             write(outside, outside.space("slots", owner), name, value)
