@@ -4,35 +4,31 @@ In: a `Joint`, its `Pair` and the two compiled halves. Out: `run(inputs:
 list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward. Around it stands what a graph cannot say: autograd
 hears of writes, and views are made of the real memory. The backward is
-that of the tangents that come, and a gradient that will be differentiated
-has a history. All that it has to know of the graphs is plain data, `FACTS`.
+that of the tangents that come. All that it has to know of the graphs is
+plain data, `FACTS`.
 PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing
 gradients are zeros, and every second derivative raises.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from functools import cache
 from threading import Lock
 from types import SimpleNamespace as Facts
-from weakref import ref
 
 import torch
 from torch import fx
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.autograd.graph import increment_version
 
-from ..core.errors import where_of
-from ..core.graph import (Boxed, boxed, is_number, is_random, tensors_of,
-                          value)
+from ..core.graph import Boxed, boxed, is_number, value
 from ..core.guard import is_plain
 from ..core.state import eager_is_watched, kept
 from .joint import Joint, Pair, lineage, partition
 
-ONCE = ("the compiled graph that begins at {} has only a first derivative, "
-        "as {}; for gradients under create_graph use compile(..., "
-        'backend="eager"), which runs the traced graph under autograd')
+ONCE = ("the compiled graph{} has only a first derivative{}; for gradients "
+        'under create_graph use compile(..., backend="eager"), which runs '
+        "the traced graph under autograd")
 
 #: Gives the backward from these results; of operators, if one watches.
 Backwards = Callable[[tuple[int, ...], bool], Boxed]
@@ -65,8 +61,8 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     if backward is not None:
         others = others or (lambda come, _: boxed(partition(
             joint, facts.saved.keys(), come).backward))
-        run = trainable(facts, autograd_function(
-            facts, joint.source, forward, cache(lambda *key: no_autocast(
+        run = STEPS[-1](facts, joint.source, autograd_function(
+            facts, forward, cache(lambda *key: no_autocast(
                 others(*key) if key != (facts.given, False) else backward
             ))))
     else:
@@ -95,8 +91,8 @@ def apart(run: Boxed, count: int) -> Boxed:
     return call
 
 
-def autograd_function(facts: Facts, source: fx.GraphModule,
-                      run_forward: Boxed, backwards: Backwards) -> type:
+def autograd_function(facts: Facts, run_forward: Boxed,
+                      backwards: Backwards) -> type:
     """A Function whose backward is that of the tangents that come."""
     count, kept = facts.forward_outputs, facts.saved.values()
     numbers = [k for k in kept if k in facts.numbers]
@@ -108,7 +104,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
         """One compiled graph, as autograd sees it."""
 
         @staticmethod
-        def forward(ctx, ways, *inputs):
+        def forward(ctx, *inputs):
             outputs = run_forward(list(inputs))
             values = [*inputs, *outputs]
             ctx.save_for_backward(*[values[k] for k in saved])
@@ -116,7 +112,6 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             if blind:
                 ctx.mark_non_differentiable(*[results[k] for k in blind])
             ctx.set_materialize_grads(False)
-            ctx.inputs = ways
             ctx.numbers = [inputs[k] for k in numbers]
             ctx.layouts = facts.layouts or {
                 k: layout(results[k]) for k in facts.tangents}
@@ -131,7 +126,7 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
             values = saves and SAVED[-1](facts, ctx, given) or (
                 [None] * saves)  # none is read
             if torch.is_grad_enabled():  # create_graph
-                return again(facts, source, ctx, given, come)
+                raise RuntimeError(ONCE.format("", ""))
             ctx.maybe_clear_saved_tensors()  # all but retained ones
             with torch.no_grad():
                 values += [fit(given[k], *ctx.layouts[k]) for k in come]
@@ -146,82 +141,27 @@ def autograd_function(facts: Facts, source: fx.GraphModule,
     return Compiled
 
 
-def trainable(facts: Facts, function: type) -> Boxed:
+def trainable(facts: Facts, _: fx.GraphModule, function: type) -> Boxed:
     """`function` as a call that records a step of autograd's."""
     # Function.apply looks for transforms and defaults, which we have not.
     apply = super(torch.autograd.Function, function).apply
-    tensors = [k for k in range(facts.inputs) if k not in facts.numbers]
 
     def run(inputs: list) -> tuple:
-        ways = None if facts.once else held(inputs, tensors)
         for k in facts.unreached:  # else autograd would visit what they
             inputs[k] = inputs[k].detach()  # come from
-        return apply(ways, *inputs)
+        return apply(*inputs)
 
     return run if facts.grad_mode else torch.enable_grad()(run)
 
 
+#: What calls a Function of a graph; the last is in use.
+STEPS: list[Callable[[Facts, fx.GraphModule, type], Boxed]] = [trainable]
+
+
 def by_input(facts: Facts, gradients) -> tuple:
-    """For each argument of a Function its gradient, or None: for what it
-    remembers, and for its inputs."""
+    """For each input its gradient, or None."""
     found = dict(zip(facts.gradients, gradients))
-    return None, *map(found.get, range(facts.inputs))
-
-
-def only_once(joint: Joint, _: Pair) -> str:
-    """Why the traced graph cannot run again for what a call computed."""
-    return next((why for why, holds in (
-        ("it writes to its inputs", joint.mutated or joint.tracked),
-        ("its results share memory", joint.results),
-        ("it draws random numbers", any(
-            map(is_random, joint.graph.graph.nodes)))) if holds), "")
-
-
-def held(inputs: list, tensors: Iterable[int]) -> tuple[list, list]:
-    """The inputs, with ways to the tensors that do not keep them alive;
-    and the versions of these, None if one of them has none."""
-    ways = [*inputs]
-    for k in tensors:
-        ways[k] = ref(ways[k])
-    try:
-        return ways, [inputs[k]._version for k in tensors]
-    except RuntimeError:
-        return ways, None
-
-
-def again(facts: Facts, source: fx.GraphModule, ctx, given, come
-          ) -> tuple:
-    """The gradients with a history, for create_graph.
-
-    The traced graph is run once more, and autograd differentiates it. The
-    gradient of an input is not that of what another was made of.
-    """
-    why, (ways, versions) = facts.once, ctx.inputs or ([], [])
-    inputs = [way() if type(way) is ref else way for way in ways]
-    tensors = tensors_of(inputs)
-    if any(each is None for each in inputs):
-        why = "an input is gone"
-    elif versions is None:
-        why = "an input was made in inference mode"
-    elif versions != [each._version for each in tensors]:
-        why = "an input has changed since"
-    if why:
-        lines = filter(None, map(where_of, source.graph.nodes))
-        raise RuntimeError(ONCE.format(next(lines, "a graph"), why))
-    for each in tensors:
-        each._fix_weakref()  # as torch.utils.weak does
-    inputs = [each.view_as(each) if isinstance(each, torch.Tensor) else each
-              for each in inputs]
-    modes = [torch.autocast(*mode) for mode in facts.autocast] or [
-        torch._C._DisableAutocast()]
-    with kept(), ExitStack() as stack:
-        torch._C._set_grad_enabled(facts.grad_mode)
-        for mode in modes:
-            stack.enter_context(mode)
-        outputs = boxed(source)(inputs)
-    return by_input(facts, torch.autograd.grad(
-        [outputs[k] for k in come], [inputs[k] for k in facts.gradients],
-        [given[k] for k in come], create_graph=True, allow_unused=True))
+    return tuple(map(found.get, range(facts.inputs)))
 
 
 def layouts(joint: Joint, _: Pair) -> dict[int, tuple]:
@@ -312,4 +252,4 @@ FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     "given": lambda _, pair: pair and pair.tangents,
     "numbers": lambda joint, _: [
         k for k, node in enumerate(joint.primals) if is_number(node)],
-    "layouts": layouts, "once": only_once}
+    "layouts": layouts}
