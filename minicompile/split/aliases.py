@@ -50,11 +50,6 @@ UNDER: dict[str, Callable[[], AbstractContextManager]] = {
 
 #: What a graph cannot say: when, given the first argument, and why.
 REFUSED: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
-    **dict.fromkeys(("linalg_eigh", "linalg_svd"), (
-        lambda x: x.requires_grad and x.is_complex(),
-        "has a gradient that looks at values")),
-    "linalg_eig": (lambda x: x.requires_grad,
-                   "has a gradient that looks at values"),
     "as_strided": (
         lambda x: not dense(x) or unwrapped(x).untyped_storage().nbytes()
         != x.numel() * x.element_size(), "is of a part of some memory"),

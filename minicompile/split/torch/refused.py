@@ -1,11 +1,12 @@
-"""Calls that eager's CPU kernels refuse: they are not compiled.
+"""Calls that eager refuses: they are not compiled.
 
 Eager has no `abs` of bools, subtracts none, and fills no float16 with -1e9.
 Fake tensors do not know that, and a loop computes all of it. So eager is
 asked, once for each operator that loops may compute, its dtypes and its
 numbers: the operator runs on a few ones. If it complains, the graph runs as
 traced, and the user sees eager's own error. Floats of 32 and 64 bits are
-not asked about. Without this file such calls give a result.
+not asked about. Some gradients of eigenvectors eager refuses after a look
+at their values. Without this file such calls give a result.
 """
 
 import re
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...core.errors import BackendError
 from ...core.graph import tensors_of
 from ...core.sizes import SYMBOLIC
+from ..aliases import REFUSED
 from ..recorder import (CHECKS, DECOMPOSITIONS, RecordingMode, aten,
                         functional)
 
@@ -99,3 +101,9 @@ def asked(op: torch._ops.OpOverload, call: tuple
 
 
 CHECKS.append(refuse)
+REFUSED |= {
+    **dict.fromkeys(("linalg_eigh", "linalg_svd"), (
+        lambda x: x.requires_grad and x.is_complex(),
+        "has a gradient that looks at values")),
+    "linalg_eig": (lambda x: x.requires_grad,
+                   "has a gradient that looks at values")}
