@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..core.errors import BackendError, Where, brief, where_of
-from ..core.graph import placeholders, tensors_of
+from ..core.graph import tensors_of
 from ..core.sizes import python_forms
 from ..core.state import autocast, kept
 from .aliases import InPlaceWrites, Input, describe_results
@@ -43,16 +43,12 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
 
     `example_inputs`: fake or real tensors, or numbers, one for each
     placeholder; more are inputs of the joint graph alone. Symbolic sizes
-    are those of fake tensors, or of the fake value that a placeholder
-    has. `seeded`: random numbers are computed from a seed. `whole`: every
-    floating result has a tangent, and no gradient is None. Raises
-    BackendError with a reason if the graph cannot be expressed so.
+    are those of fake tensors. `seeded`: random numbers are computed from a
+    seed. `whole`: every floating result has a tangent, and no gradient is
+    None. Raises BackendError with a reason if the graph cannot be
+    expressed so.
     """
     examples = list(example_inputs)
-    for position, node in enumerate(placeholders(graph.graph)):
-        held = node.meta.get("example_value")  # Dynamo's, symbolic
-        if getattr(held, "_has_symbolic_sizes_strides", False):
-            examples[position] = held
     modes = [each.fake_mode for each in examples
              if isinstance(each, FakeTensor)]
     recorder = RecordingMode(

@@ -464,6 +464,14 @@ def test_torch_compile_takes_us_as_a_backend():
     torch.testing.assert_close(mine, theirs)
 
 
+def test_torch_compile_s_symbolic_sizes_are_ours(recwarn):
+    compiled = torch.compile(chain, backend="minicompile", dynamic=True)
+    for rows in 3, 5:
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), chain(x))
+    assert not any("as traced" in str(each.message) for each in recwarn)
+
+
 def test_any_callable_and_torch_s_backends_take_our_graphs():
     seen = []
 

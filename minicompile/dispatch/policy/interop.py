@@ -20,6 +20,7 @@ import torch
 from torch import fx, nn
 
 from ...core.errors import BackendError, OptionError, one_of
+from ...core.graph import placeholders
 from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
                          compile_graph)
 from ...trace.rules import registered
@@ -181,8 +182,12 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
     returns what any backend does: a graph with its example inputs, and a
     callable on such inputs that returns a tuple.
     """
+    symbolic = (node.meta.get("example_value")  # Dynamo's
+                for node in placeholders(graph.graph))
+    inputs = [held if getattr(held, "_has_symbolic_sizes_strides", False)
+              else each for held, each in zip(symbolic, example_inputs)]
     try:
-        run = compile_graph(graph, example_inputs, Settings(
+        run = compile_graph(graph, inputs, Settings(
             mode=mode, options=options)).call
     except BackendError as fault:
         run = as_traced(graph, fault).call
