@@ -8,7 +8,6 @@ torch/csrc/dynamo/guards.cpp.
 """
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
@@ -101,25 +100,3 @@ def one_backward():
         yield
     finally:
         FUNCTION.reset(before)
-
-
-#: A threshold that is never reached.
-NEVER = 1 << 30
-
-
-@contextlib.contextmanager
-def young_only():
-    """Let the garbage collector look at young objects only.
-
-    A look at all objects of PyTorch takes 0.1 s, and the many that a
-    compiler makes, most of which stay, would cause several.
-    """
-    *young, old = gc.get_threshold()
-    if old == NEVER:  # another thread compiles, too
-        yield
-        return
-    gc.set_threshold(*young, NEVER)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*young, old)

@@ -28,7 +28,7 @@ from torch import fx
 from ..core import load, log
 from ..core.errors import Unsupported
 from ..core.guard import Guard
-from ..core.state import eager_is_watched, young_only
+from ..core.state import eager_is_watched
 from ..guards import Check, build_check
 from ..pipeline import OURS, CompiledGraph, Settings, compile_graph
 from ..trace import CONTINUATIONS, History, Trace, trace
@@ -161,7 +161,7 @@ class Cache:
         if found or self.refused[kinds] >= ATTEMPTS or eager_is_watched():
             return found
         hide = torch._C._autograd._saved_tensors_hooks_set_tracing
-        with self.lock, young_only():
+        with self.lock:
             before = hide(True)  # from a checkpoint's hooks, which count
             try:  # another thread may have compiled it
                 for way in (Cache.find, *AT_MISS):

@@ -19,7 +19,6 @@ from ..core.index import Symbol, index
 from ..core.loops import Buffer, Kernel
 from ..core.schedule import (Extern, Schedule, Step, View, readers_of,
                              reads_of)
-from ..core.state import young_only
 from .group import Group, Groups
 from .lower import Lowering
 
@@ -46,7 +45,6 @@ SIZES: list[Callable[[list[Step], Lowering], dict[Symbol, int | None]]] = [
         step, Kernel) for s in step.symbols)]
 
 
-@young_only()
 def fuse(module: fx.GraphModule, dying: Collection[str] = ()) -> Schedule:
     """The graph as fused kernels and operator calls.
 

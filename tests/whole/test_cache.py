@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import minicompile
-from minicompile.core.state import young_only
+from minicompile.dispatch.policy.young import young_only
 
 
 def affine(x, scale=2, *, shift=1):
