@@ -74,7 +74,6 @@ class RecordingMode(TorchDispatchMode):
         self.nodes: dict[torch.Tensor, fx.Node] = {}
         self.sizes = Numbers(
             self.graph, lambda: self.origin()["where"])
-        self.region: object = None  # the checkpoint that is running
         self.origins: list[tuple[int, dict]] = []  # at autograd's count
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
@@ -115,25 +114,19 @@ class RecordingMode(TorchDispatchMode):
         node = self.graph.create_node(kind, target, args, kwargs or {},
                                       name)
         node.meta |= self.origin()
-        if self.region is not None and (
-                torch._C._current_autograd_node() is None):
-            node.meta["recompute"] = self.region
         if function := FUNCTION.get():
             node.meta["function"] = function
         return node
 
-    def enter(self, of: str, where: Where | None,
-              region: object = None) -> None:
-        """From here on, ops belong to a traced node, on line `where`.
-
-        `region`: the checkpoint whose inside they are, if any.
-        """
-        self.region = region
-        self.origins.append((torch._C._autograd._get_sequence_nr(),
-                             {"of": of, "where": where}))
+    def enter(self, of: str, where: Where | None, region: object) -> None:
+        """From here on, ops belong to a traced node, on line `where`, and
+        to a checkpoint, if `region` is one."""
+        self.origins.append((
+            torch._C._autograd._get_sequence_nr(),
+            {"of": of, "where": where, "recompute": region}))
 
     def origin(self) -> dict:
-        """Node and line of the op running now, backward ones included."""
+        """Where the op belongs that runs now, a backward one included."""
         running = torch._C._current_autograd_node()
         number = inf if running is None else running._sequence_nr()
         at = bisect_right(self.origins, number, key=operator.itemgetter(0))
