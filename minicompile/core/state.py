@@ -9,7 +9,6 @@ torch/csrc/dynamo/guards.cpp.
 
 import contextlib
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 
 import torch
 from torch.autograd import forward_ad
@@ -86,17 +85,3 @@ def kept(meanwhile: Iterable[tuple] = ()):
 def turns(target: object) -> bool:
     """Whether a call of `target` turns a switch."""
     return target in next(zip(*KEPT))
-
-
-#: What stands for the call of an autograd.Function whose backward runs.
-FUNCTION: ContextVar[object] = ContextVar("function", default=None)
-
-
-@contextlib.contextmanager
-def one_backward():
-    """All that runs inside is the backward of one autograd.Function."""
-    before = FUNCTION.set(object())
-    try:
-        yield
-    finally:
-        FUNCTION.reset(before)

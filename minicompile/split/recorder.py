@@ -26,7 +26,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, Numbers, python_forms
-from ..core.state import FUNCTION
 
 aten = torch.ops.aten
 
@@ -114,8 +113,9 @@ class RecordingMode(TorchDispatchMode):
         node = self.graph.create_node(kind, target, args, kwargs or {},
                                       name)
         node.meta |= self.origin()
-        if function := FUNCTION.get():
-            node.meta["function"] = function
+        running = torch._C._current_autograd_node()
+        if getattr(running, "in_python", False):  # an autograd.Function's
+            node.meta["function"] = running._sequence_nr()
         return node
 
     def enter(self, of: str, where: Where | None, region: object) -> None:

@@ -13,9 +13,8 @@ from torch.autograd.function import once_differentiable
 import minicompile
 from minicompile import emit, pipeline, split
 from minicompile.core.errors import CompileError
-from minicompile.core.state import one_backward
 from minicompile.dispatch.policy import plans
-from tests.split.judge import compiled, graph_of, near
+from tests.split.judge import compiled, near
 
 
 def grad(*values):
@@ -223,17 +222,6 @@ def test_what_the_loss_does_not_need_is_not_in_its_backward():
             if node.op == "placeholder"}
     assert "tangents_1" in read and "tangents_2" not in read
     assert "mm" not in str(half.graph)
-
-
-def test_a_backward_in_one_thread_is_none_of_anothers():
-    x = grad(0.5, 1.0)
-    with one_backward(), ThreadPoolExecutor(1) as thread:
-        here = split.record(graph_of(torch.sin, [x]), [x])
-        there = thread.submit(
-            split.record, graph_of(torch.sin, [x]), [x]).result()
-    assert all("function" in node.meta for node in here.late)
-    assert there.late and not any(
-        "function" in node.meta for node in there.late)
 
 
 def test_threads_make_a_backward_once(made):

@@ -26,7 +26,6 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ...core.errors import BackendError
 from ...core.graph import boxed, tensors_of, value
 from ...core.sizes import SYMBOLIC
-from ...core.state import one_backward
 from ..joint import Joint, halves
 from ..record import CALLS, record
 from ..recorder import RecordingMode, functional, unwrapped
@@ -95,15 +94,15 @@ def conditional(recorder: RecordingMode, pred, true, false,
         @staticmethod
         def backward(ctx, *tangents):
             list(ctx.saved_tensors)  # raises if one was written to
-            with one_backward():
-                with functional(False):
-                    fitted = [recorder.restride(
-                        unwrapped(tangents[k]), value(node).stride())
-                        for k, node in zip(joint.tangents,
-                                           joint.tangent_nodes)]
-                found = dict(zip(joint.gradients, performed(
-                    recorder, "cond", chosen, back, given + fitted,
-                    [value(joint.primals[k]) for k in joint.gradients])))
+            ctx.in_python = True
+            with functional(False):
+                fitted = [recorder.restride(
+                    unwrapped(tangents[k]), value(node).stride())
+                    for k, node in zip(joint.tangents, joint.tangent_nodes)]
+            found = dict(zip(joint.gradients, performed(
+                recorder, "cond", chosen, back, given + fitted,
+                [value(joint.primals[k]) for k in joint.gradients])))
+            ctx.in_python = False
             return None, *map(found.get, range(len(given) - 1))
 
     if torch.is_grad_enabled() and joint.gradients:

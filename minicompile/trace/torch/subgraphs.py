@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from ...core.graph import tensors_of
 from ...core.guard import is_a, is_constant
 from ...core.sizes import Numbers
-from ...core.state import one_backward
 from .. import attributes
 from ..reasons import unsupported
 from ..reconstruct import Rebuild
@@ -295,9 +294,10 @@ class Traced(Function):
 
     @staticmethod
     def backward(ctx, *tangents):
-        with one_backward():
-            return (None,) * 4 + ctx.graph(*ctx.saved_tensors, *tangents,
-                                           *ctx.held)
+        ctx.in_python = True  # not while autograd adds up what it gave
+        made = ctx.graph(*ctx.saved_tensors, *tangents, *ctx.held)
+        ctx.in_python = False
+        return (None,) * 4 + made
 
 
 def user_function(forward, backward, marks, captured, *tensors):
