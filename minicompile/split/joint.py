@@ -54,7 +54,6 @@ class Joint:
     tangents: tuple[int, ...]  # forward outputs with a gradient, if any
     gradients: tuple[int, ...]  # inputs that want one
     unseen: tuple[int, ...] = ()  # those of `mutated` unknown to autograd
-    autocast: tuple = ()  # the regions of autocast that it was called in
     plans: dict[frozenset[str], Pair] = field(
         default_factory=dict, compare=False)
 

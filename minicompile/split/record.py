@@ -22,7 +22,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..core.errors import BackendError, Where, brief, where_of
 from ..core.graph import tensors_of
 from ..core.sizes import python_forms
-from ..core.state import autocast, kept
+from ..core.state import kept
 from .aliases import InPlaceWrites, Input, describe_results
 from .joint import Joint, finish, without_dead
 from .recorder import RecordingMode, recording, unwrapped
@@ -93,7 +93,7 @@ def record(graph: fx.GraphModule, example_inputs, seeded: bool = False,
         tuple(each.position for each in tracked),
         tuple(tangents),
         tuple(each.position for each in leaves) if tangents else (),
-        unseen=unseen, autocast=autocast())
+        unseen=unseen)
 
 
 def differentiate(recorder: RecordingMode, ends: list, leaves: list,

@@ -54,7 +54,7 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     """
     facts = facts or Facts(**{
         name: find(joint, pair) for name, find in FACTS.items()})
-    if facts.autocast:  # the graph's casts are in it already
+    if torch._C._is_any_autocast_enabled():  # its casts are in it already
         forward = no_autocast(forward)
     if facts.views or backward is not None:
         forward = apart(forward, facts.forward_outputs)
@@ -151,7 +151,7 @@ def trainable(facts: Facts, _: fx.GraphModule, function: type) -> Boxed:
             inputs[k] = inputs[k].detach()  # come from
         return apply(*inputs)
 
-    return run if facts.grad_mode else torch.enable_grad()(run)
+    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
 #: What calls a Function of a graph; the last is in use.
@@ -236,9 +236,8 @@ def overlap(inputs: list, written: list[int]) -> bool:
 #: and results of the forward, are numbers.
 FACTS: dict[str, Callable[[Joint, Pair], object]] = {
     **{name: lambda joint, _, name=name: getattr(joint, name)
-       for name in "autocast forward_outputs mutated unseen tracked "
-                   "tangents gradients".split()},
-    "grad_mode": lambda *_: torch.is_grad_enabled(),
+       for name in "forward_outputs mutated unseen tracked tangents "
+                   "gradients".split()},
     "inputs": lambda joint, _: len(joint.primals),
     "wanted": lambda joint, _: any(
         getattr(value(node), "requires_grad", False)

@@ -161,7 +161,7 @@ def test_what_stages_make_again_they_make_as_before(folder, found):
         with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
             compiled = minicompile.compile(under)
             compiled(x)
-    assert found[0].joint.autocast and found[0].pair.backward is None
+    assert found[0].pair.backward is None
     assert "bfloat16" in str(found[0].joint)
 
 

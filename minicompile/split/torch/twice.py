@@ -14,7 +14,7 @@ from torch import fx
 
 from ...core.errors import where_of
 from ...core.graph import Boxed, boxed, is_random, tensors_of
-from ...core.state import kept
+from ...core.state import autocast, kept
 from ..joint import Joint
 from ..runtime import (FACTS, ONCE, SAVED, STEPS, Facts, by_input,
                        no_autocast, trainable)
@@ -99,5 +99,6 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
         [given[k] for k in come], create_graph=True, allow_unused=True))
 
 
-FACTS["once"] = only_once
+FACTS |= {"once": only_once, "autocast": lambda *_: autocast(),
+          "grad_mode": lambda *_: torch.is_grad_enabled()}
 STEPS.append(differentiable)
