@@ -331,6 +331,27 @@ def test_parameters_are_constants():
     assert compiles(linear, calls) == 3
 
 
+def test_a_buffer_is_a_constant_until_its_size_varies():
+    class Shift(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("by", torch.randn(4))
+
+        def forward(self, x):
+            return x[:, None] + self.by
+
+    module = Shift()
+    compiled = minicompile.compile(module, backend="eager", dynamic=True)
+    for rows in (4, 5):  # at first as many as the buffer has elements
+        x = torch.randn(rows)
+        close(compiled(x), module(x))
+    assert compiled.stats().graphs == 1
+    for size in (6, 7):
+        module.by = torch.randn(size)
+        close(compiled(x), module(x))
+    assert compiled.stats().graphs == 2
+
+
 def test_equal_sizes_share_a_symbol():
     def add(x, y):
         return x + y
