@@ -23,7 +23,7 @@ from .core.graph import Boxed, boxed, holds_graphs
 from .core.options import Options, make_options
 from .core.schedule import Schedule, Step
 from .core.sizes import SYMBOLIC
-from .core.state import kept, turns
+from .core.state import kept, turns, without_default_device
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,8 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
         return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
             name: each for name, each in given.items()
             if each and each != "default"})))
-    return LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
+    with without_default_device():  # each call in the graph has its own
+        return LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
 
 
 def _boxed(graph: fx.GraphModule, made: Callable | None = None) -> Boxed:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import _pop_mode_temporarily
+from torch.utils._device import DeviceContext
 
 
 def autocast() -> tuple[tuple[str, torch.dtype], ...]:
@@ -23,12 +25,23 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
                  in sorted(kinds) if torch.is_autocast_enabled(kind))
 
 
+def function_mode() -> torch.device | str | None:
+    """What stands between a program and torch's functions: the default
+    device, which is the lowest mode, or the name of another."""
+    if not torch._C._is_torch_function_mode_enabled():
+        return None
+    top = torch._C._get_function_stack_at(
+        torch._C._len_torch_function_stack() - 1)
+    return top.device if type(top) is DeviceContext else type(top).__name__
+
+
 #: The switches that change what an operator does, and what reads each.
 SWITCHES: dict[str, Callable[[], object]] = {
     "gradient mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
     "autocast": autocast,
     "the default dtype": torch.get_default_dtype,
+    "the default device or function mode": function_mode,
     "use_deterministic_algorithms": torch._C._get_deterministic_algorithms}
 
 
@@ -40,7 +53,6 @@ def is_forward_ad_active() -> bool:
 #: Modes that a compiled graph would bypass: it never runs under them.
 NEVER_ACTIVE: dict[str, Callable[[], object]] = {
     "a torch.func transform": torch._C._are_functorch_transforms_active,
-    "a torch function mode": torch._C._is_torch_function_mode_enabled,
     "a torch dispatch mode": torch._C._len_torch_dispatch_stack,
     "torch.jit.trace": torch._C._is_tracing,
     "forward-mode AD": is_forward_ad_active}
@@ -53,8 +65,15 @@ def global_state() -> tuple:
 
 def eager_is_watched() -> bool:
     """Whether someone records or transforms the operators of eager."""
-    return torch.compiler.is_compiling() or any(
-        active() for active in NEVER_ACTIVE.values())
+    return torch.compiler.is_compiling() or isinstance(
+        function_mode(), str) or any(
+            active() for active in NEVER_ACTIVE.values())
+
+
+def without_default_device() -> contextlib.AbstractContextManager:
+    """Inside, a tensor that is made without a device is on the CPU."""
+    return contextlib.nullcontext() if function_mode() is None else (
+        _pop_mode_temporarily())
 
 
 #: The setter of each switch that a trace may turn, with the arguments

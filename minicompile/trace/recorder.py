@@ -28,11 +28,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import _get_qualified_name, map_aggregate
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, Numbers, hint, python_forms
+from ..core.state import function_mode
 from ..core.guard import IMMUTABLE, Guard, Source, is_a
 from .reasons import WAYS, unsupported
 
@@ -77,7 +79,12 @@ class Recorder:
         return fake
 
     def function(self, target, args, kwargs):
-        """The result of a torch function."""
+        """The result of a torch function; on the default device, if that
+        is where it makes tensors."""
+        device = function_mode()
+        if device and target in _device_constructors() and (
+                kwargs.get("device") is None):
+            kwargs = {**kwargs, "device": device}
         return self.run("call_function", target, target, args, kwargs)
 
     def method(self, name: str, args, kwargs):

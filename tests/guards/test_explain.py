@@ -118,7 +118,7 @@ def test_global_state():
                     "autocast was off, is cpu to torch.bfloat16"]
     with torch.device("meta"):
         assert [str(f) for f in explain(check, (), None)] == [
-            "a torch function mode was inactive, is active"]
+            "the default device or function mode was None, is meta"]
 
 
 def test_what_cannot_be_read_is_said_once_and_without_what_follows():

@@ -139,6 +139,48 @@ def test_a_switch_that_the_program_turns_is_read_as_turned():
     assert compiled.stats().graphs == 2
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_tensors_are_made_on_the_default_device(device):
+    def program(x):
+        made = [torch.ones(2), torch.tensor(1), torch.rand(2),
+                torch.zeros(2, device="cpu"), torch.empty_like(x)]
+        with torch.device("cpu"):
+            made.append(torch.arange(3))
+        return torch.get_default_device(), [each.device for each in made]
+
+    compiled = minicompile.compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for context in (contextlib.nullcontext(), torch.device(device)) * 2:
+        with context:
+            assert compiled(x) == program(x)
+    assert compiled.stats().graphs == 2
+
+
+class Negative(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        return -made if function is torch.sin else made
+
+
+def test_kernels_run_under_a_default_device_and_under_no_other_mode():
+    def program(x):
+        return torch.sin(x) + torch.arange(3)
+
+    compiled = minicompile.compile(program)
+    x = torch.randn(3)
+    torch.set_default_device("cpu")
+    try:
+        torch.testing.assert_close(compiled(x), program(x))
+        assert compiled.stats().kernels == compiled.stats().graphs == 1
+        with Negative():
+            assert compiled(x).equal(program(x))
+    finally:
+        torch.set_default_device(None)
+    with Negative():
+        assert compiled(x).equal(program(x))
+    assert compiled.stats().graphs == 1
+
+
 def test_what_is_not_asked_is_not_guarded():
     compiled = minicompile.compile(lambda x: x * 2, backend="eager")
     for name in ("threads", "anomaly", "precision", "flash", "warn always",

@@ -185,11 +185,14 @@ rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
 # Questions that a trace answers as a compiler does.
 rule(torch.compiler.is_exporting, torch.jit.is_scripting,
      torch.jit.is_tracing, torch._C._is_tracing,
-     torch._C._is_torch_function_mode_enabled,
-     torch._C._len_torch_dispatch_stack,
-     torch._C._len_torch_function_stack)(lambda tracer: False)
+     torch._C._len_torch_dispatch_stack)(lambda tracer: False)
 rule(torch._C._log_api_usage_once,
      torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
+
+# The default device is the one mode that may be in force; it stays.
+for read in (torch._C._is_torch_function_mode_enabled,
+             torch._C._len_torch_function_stack, torch.get_default_device):
+    rule(read)(lambda tracer, read=read: read())
 
 # Results that are given, numbers of others, and lists of tensors
 
