@@ -222,7 +222,7 @@ class TritonWriter(Writer):
             if axis in outer:
                 number = self.program if len(outer) == 1 else (
                     f"{self.program} {'%' if place else '//'} "
-                    f"{enclosed(str(axes[1].blocks))}")
+                    f"{enclosed(TRITON.index(axes[1].blocks))}")
                 if axis in self.tiling.lanes:
                     number += f" * {axis.length} + {lane}"
                 self.point(axis, number)
@@ -237,7 +237,8 @@ class TritonWriter(Writer):
         """Write an axis's numbers, and which of them exist."""
         self.add(f"{axis.name} = {text}")
         if not axis.even:
-            self.add(f"{axis.name}_inside = {axis.name} < {axis.size}")
+            self.add(f"{axis.name}_inside = {axis.name} < "
+                     f"{enclosed(TRITON.index(axis.size))}")
 
     def value(self, node: Expression) -> str:
         """The text of a value whose operands have names."""
@@ -316,7 +317,7 @@ class TritonWriter(Writer):
 
     def loops(self, folds: list[Fold]):
         """The loop that walks along a row; none if the block holds it."""
-        size = self.tiling.axes[-1].size
+        size = TRITON.index(self.tiling.axes[-1].size)
         return [self.block(f"for start in range(0, {size}, RBLOCK):")
                 ] * bool(self.tiling.looped)
 

@@ -72,6 +72,26 @@ def test_one_program_serves_all_sizes():
             assert assert_same_at(graph, run, scaled, args)
 
 
+def rounded_up(x, y):
+    """Sizes rounded up to multiples, by what is left of negative numbers.
+    """
+    wide = F.pad(x.exp(), (0, -x.shape[1] % 8))
+    long = F.pad(y, (0, 0, 0, -y.shape[0] % 4))
+    flat = F.pad(wide.reshape(-1), (0, -wide.numel() % 48))
+    return (wide, long.softmax(0), wide.std(1),
+            flat.reshape(-1, 48).t() + 1)
+
+
+def test_sizes_are_rounded_up_in_a_kernel():
+    args = torch.rand(9, 7, device=DEVICE), torch.rand(3, 7, device=DEVICE)
+    graph = symbolic(rounded_up, *args)
+    run = emit.emit(fusion.fuse(graph), OPTIONS).run
+    for n, m, k in [(9, 3, 7), (5, 6, 301), (3, 9, 4099), (50, 999, 3)]:
+        args = (torch.rand(n, k, device=DEVICE),
+                torch.rand(m, k, device=DEVICE))
+        assert assert_same_at(graph, run, rounded_up, args)
+
+
 def masked_layers(x, weight, seed):
     """Layers that draw: each has numbers of its own."""
     for draw in range(1, 18):

@@ -101,6 +101,7 @@ def scaled(choose, pool):
         lambda: torch.full_like(a, 2.0) - a,
         lambda: a + torch.arange(a.shape[-1]),
         lambda: torch.nn.functional.pad(a, (0, size)),
+        lambda: torch.nn.functional.pad(a, (0, -size % 8)),
         # Always of one element; only a guard knows.
         lambda: a + torch.arange((size % 3 + 8) // (size % 6 + 5))])()
 

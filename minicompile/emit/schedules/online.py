@@ -245,7 +245,7 @@ class OnlineWriter(ScanningWriter):
         count, off, lanes = (self.numbered(each, sums)
                              for each in ("count", "off", "lanes"))
         middle = self.read(fold.operands[0].operands[0].operands[1])
-        size = enclosed(str(self.axis(fold).size))
+        size = enclosed(TRITON.index(self.axis(fold).size))
         self.add(f"{count} = ({size} - lane + RBLOCK - 1) // RBLOCK",
                  f"{off} = {lanes} / tl.maximum({count}, 1) - {middle}",
                  f"{name} = {name} + {count} * {off} * {off}")

@@ -14,7 +14,7 @@ from math import gcd
 from ...core.index import Index, Variable, atoms_of, index, substitute
 from ...core.loops import Kernel, Load, Loop, draws, unflatten
 from ...core.machines.cost import WALKING
-from ..triton import TILINGS, WRITERS, Axis, Tiling, pow2
+from ..triton import TILINGS, TRITON, WRITERS, Axis, Tiling, pow2
 from ..writer import Fold, Stage, Store
 from .gpu import counting, lower_pow2
 from .online import ScanningWriter
@@ -102,8 +102,10 @@ class WalkingWriter(ScanningWriter):
         """The loop that walks along the rows of a chunk, some blocks of
         which are loaded at a time."""
         (x, r), length = self.tiling.axes, self.tiling.length
-        end = str(length) if length * self.tiling.grid == x.size else (
-            f"min({length}, {x.size - self.tiling.first})")
+        end = TRITON.index(length)
+        if length * self.tiling.grid != x.size:
+            rest = TRITON.index(x.size - self.tiling.first)
+            end = f"min({end}, {rest})"
         size = sum(node.dtype.itemsize for node in self.stages[0].body
                    if isinstance(node, Load)
                    and "r" in self.tiling.along(node.index))
@@ -114,7 +116,7 @@ class WalkingWriter(ScanningWriter):
 
     def element(self, stage: Stage) -> None:
         """Write the work on a block of rows."""
-        x, first = self.tiling.axes[0], self.tiling.first
+        x, first = self.tiling.axes[0], TRITON.index(self.tiling.first)
         self.point(x, f"{first} + start + lane")
         self.compute(stage.body)
 
