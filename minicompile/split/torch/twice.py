@@ -38,8 +38,9 @@ def differentiable(facts: Facts, source: fx.GraphModule, function: type
     def call(inputs: list) -> tuple:
         then = ([], []) if facts.once else held(inputs, tensors)
         outputs = run(inputs)
-        if step := outputs[facts.tangents[0]].grad_fn:
-            step.inputs = then
+        for k in facts.tangents[:1]:
+            if step := outputs[k].grad_fn:
+                step.inputs = then
         return outputs
 
     def backward(ctx, *given):
