@@ -98,7 +98,7 @@ def autograd_function(facts: Facts, run_forward: Boxed,
     numbers = [k for k in kept if k in facts.numbers]
     saved = [k for k in kept if k not in facts.numbers]
     blind = [k for k in range(count) if k not in facts.tangents]
-    saves, lock = len(saved), Lock()
+    lock = Lock()
 
     class Compiled(torch.autograd.Function):
         """One compiled graph, as autograd sees it."""
@@ -123,8 +123,7 @@ def autograd_function(facts: Facts, run_forward: Boxed,
                 k for k in facts.tangents if given[k] is not None])
             if not come:
                 return by_input(facts, ())
-            values = saves and SAVED[-1](facts, ctx, given) or (
-                [None] * saves)  # none is read
+            values = SAVED[-1](facts, ctx, given) if saved else []
             if torch.is_grad_enabled():  # create_graph
                 raise RuntimeError(ONCE.format("", ""))
             ctx.maybe_clear_saved_tensors()  # all but retained ones

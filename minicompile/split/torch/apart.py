@@ -34,7 +34,8 @@ def saved(facts: Facts, ctx, given: tuple) -> list:
                for _, reads in needed for k in reads):
             raise RuntimeError(CHANGED) from None
     ctx.left = left - now
-    ctx.rest = [(each, each._version) for each in values if ctx.left]
+    ctx.rest = [(each, each._version) if ctx.left else (None, 0)
+                for each in values]
     return values
 
 
