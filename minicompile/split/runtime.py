@@ -5,9 +5,9 @@ list) -> tuple`. The idea: a `torch.autograd.Function` whose backward runs
 the compiled backward. Around it stands what a graph cannot say: autograd
 hears of writes, and views are made of the real memory. The backward is
 that of the tangents that come. All that it has to know of the graphs is
-plain data, `FACTS`.
-PyTorch's is torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing
-gradients are zeros, and every second derivative raises.
+plain data, `FACTS`. PyTorch's is
+torch/_functorch/_aot_autograd/runtime_wrappers.py; its missing gradients
+are zeros.
 """
 
 from collections import Counter
