@@ -38,7 +38,3 @@ def warn_once(text: str) -> None:
             ".")[0] == "minicompile":  # finish() has no name
         level, frame = level + 1, frame.f_back
     warnings.warn(text, stacklevel=level)
-
-
-#: Let every warning be shown again (for reset()).
-forget_warnings = warn_once.cache_clear

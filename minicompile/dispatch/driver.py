@@ -139,4 +139,4 @@ def reset() -> None:
     """Forget every compiled entry and every warning shown."""
     for cache in list(CACHES):
         cache.clear()
-    log.forget_warnings()
+    log.warn_once.cache_clear()

@@ -21,7 +21,7 @@ def fake(tmp_path, monkeypatch):
     """Makes CXX a shell script; nothing has been compiled before."""
     c_functions.compiled()  # what other tests use
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    log.forget_warnings()
+    log.warn_once.cache_clear()
 
     def make(text: str, *flags: str) -> str:
         path = tmp_path / "bin" / "c++"

@@ -23,7 +23,7 @@ import minicompile
 from minicompile.__main__ import main
 from minicompile.core import cache
 from minicompile.core.disk import entries
-from minicompile.core.log import forget_warnings
+from minicompile.core.log import warn_once
 from minicompile.core.torch.extension import extension
 
 KEY = cache.key_of("key")
@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
     """A cache directory that does not exist yet."""
     path = tmp_path / "one" / "cache"
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(path))
-    forget_warnings()
+    warn_once.cache_clear()
     return path
 
 

@@ -47,7 +47,7 @@ def refused(request, monkeypatch):
     """Nobody compiles a sine; or the cosine that its gradient needs."""
     monkeypatch.setitem(target.FORMS, request.param,
                         target.Form("nonsense({0})"))
-    log.forget_warnings()
+    log.warn_once.cache_clear()
     return request.param
 
 
@@ -157,7 +157,7 @@ def test_what_the_assembler_refuses(without_gpu, monkeypatch):
     def compile(launch, device, kinds):
         raise MemoryError("nonsense: out of shared memory")
     monkeypatch.setattr(launcher.Compiled, "compile", compile)
-    log.forget_warnings()
+    log.warn_once.cache_clear()
     assert_unfused(normed)
 
 
@@ -176,7 +176,7 @@ def test_what_is_refused_at_a_launch_is_evaluated(
     for name, what in (("_cuda_getDevice", lambda: 0),
                        ("_cuda_getCurrentRawStream", lambda device: 5)):
         monkeypatch.setattr(torch._C, name, what, raising=False)
-    log.forget_warnings()
+    log.warn_once.cache_clear()
     args = [arg.detach() for arg in given()]
     graph = (symbolic if dynamic else aten)(rows_and_columns, *args)
     made = emit.emit(fusion.fuse(graph))
@@ -194,7 +194,7 @@ def test_what_is_refused_at_a_launch_is_evaluated(
 @pytest.mark.skipif(CUDA, reason="there is a driver")
 def test_triton_without_a_driver(without_gpu, monkeypatch):
     monkeypatch.setattr(launcher, "compilers", COMPILERS)
-    log.forget_warnings()
+    log.warn_once.cache_clear()
     with pytest.warns(UserWarning, match="does not fuse: .*driver"):
         assert_eager(minicompile.compile(wave), wave)
 
@@ -210,7 +210,7 @@ def test_a_size_that_is_refused_on_a_gpu(monkeypatch):
             raise ValueError("nonsense")
         return made(launch, device, kinds)
     monkeypatch.setattr(launcher.Compiled, "compile", compile)
-    log.forget_warnings()
+    log.warn_once.cache_clear()
     compiled = minicompile.compile(wave)
     assert_eager(compiled, wave, 16, "cuda", varies=True)
     with pytest.warns(UserWarning, match="does not compile: nonsense"):

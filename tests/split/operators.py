@@ -210,7 +210,7 @@ def examine(case: Case, backend: str = "split") -> Verdict:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        log.forget_warnings()
+        log.warn_once.cache_clear()
         want = seen(case, lambda target: target)
         got = seen(case, compiled)
         difference = differing(case, got, want)
