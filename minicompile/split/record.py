@@ -138,6 +138,8 @@ class Player(fx.Interpreter):
             return CALLS[target](self.recorder, *args, **kwargs)
         made = super().call_function(target, args, kwargs)
         require_backward(target, args)
+        if isinstance(made, FakeTensor):  # its arguments are all numbers
+            return torch._to_functional_tensor(made)
         return made
 
     def get_attr(self, target, args, kwargs):

@@ -264,6 +264,13 @@ def one_result_many_times(x):
     return y, y, y.view(-1), y[0]
 
 
+@case((2, 3))
+def made_of_numbers_alone(x):
+    y = torch.mul(3, 4)
+    y += 1
+    return y, y.view(1), x.mT, torch.div(x.size(1), 2)
+
+
 @minicompile.compile
 def detached_rows(x):
     y = x * 2
