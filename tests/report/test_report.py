@@ -11,7 +11,7 @@ from torch import nn
 import minicompile
 from minicompile import explain
 from minicompile import replay as stage
-from minicompile.report.views.stages import moved
+from minicompile.report.views.stages import folded, moved
 from tests.replay.fake import FakeDevice
 
 
@@ -188,3 +188,13 @@ def test_inputs_are_of_the_entries_that_hold_in_the_call(capsys):
     assert capsys.readouterr().out == "hello\n" * 2
     compiled(torch.zeros(2))
     assert compiled.cache.watch is None
+
+
+@pytest.mark.parametrize("line", [
+    f"({'a + ' * 20}b) % 4 + {'a * ' * 20}b",
+    f"int({'a + ' * 20}b)", f"abs(({'a + ' * 20}b) % 4 - {'a + ' * 20}b)"])
+def test_a_long_line_is_broken_only_inside_of_a_bracket(line):
+    source = f"def f(a, b):\n    x = {line}\n    return x"
+    names = {}
+    exec(folded(source), names)
+    assert names["f"](3, 5) == eval(line, {"a": 3, "b": 5})

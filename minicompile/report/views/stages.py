@@ -19,6 +19,7 @@ from torch.fx.node import _get_qualified_name
 
 from ...core.machines.cost import kind
 from ...core.errors import where_of
+from ...core.index import enclosed
 from ...core.graph import (PRINTERS, nbytes, placeholders, render,
                            tensors_of, value)
 from ...core.loops import Buffer, Kernel
@@ -281,9 +282,12 @@ PRINTERS.append(as_function)
 
 
 def folded(source: str) -> str:
-    """A program, its long calls broken after their first brackets."""
+    """A program, its long calls broken after their first brackets, if
+    nothing follows what these enclose."""
     def broken(call: re.Match) -> str:
-        return call[0] if len(call[0]) <= 79 else "\n".join([
+        rest = "(" + call[2].removesuffix(":")
+        whole = len(call[0]) <= 79 or enclosed(rest) != rest
+        return call[0] if whole else "\n".join([
             call[1], textwrap.fill(
                 call[2], 79, initial_indent=" " * 8, break_long_words=False,
                 subsequent_indent=" " * 8, break_on_hyphens=False)])
