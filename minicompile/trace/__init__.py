@@ -156,7 +156,7 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
             groups.setdefault(storage(fake), []).append(source)
             if fake.requires_grad and not outside.real(fake).requires_grad:
                 node.meta["val"] = fake.detach()  # a write changed it
-    if written := recorder.written.intersection(groups):
+    if written := recorder.written.keys() & groups:
         _keep_apart(outside, groups, written)
     graph = fx.GraphModule(recorder.modules, recorder.graph)
     return Trace(graph, tuple(n.meta["val"] for n, _ in recorder.placed),

@@ -62,7 +62,6 @@ class Frame:
         self.library = trusted(self.globals.get("__name__"))
         self.stack: list = []
         self.next = self.moment = 0
-        self.texts: dict[int, int] = {}  # line -> when it prints a symbol
         self.keywords: tuple[str, ...] = ()
 
     def current(self) -> Instruction:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import CodeType, FunctionType
 
-from .bytecode import Instruction, decode
+from .bytecode import decode
 from .frame import NO_ROW, OPCODES, Frame, Null
 from .reasons import WAYS, unsupported
 from .reconstruct import Rebuild
@@ -31,9 +31,7 @@ WAYS["waits"] = list
 def stops(frames: list[Frame]) -> list[int]:
     """Where a trace may stop if it cannot go on in these frames: moments,
     those of the innermost first."""
-    return [moment for frame in reversed(WAYS["waits"](frames))
-            for moment in (frame.texts.get(frame.current().line),
-                           frame.moment) if moment]
+    return [frame.moment for frame in reversed(WAYS["waits"](frames))]
 
 
 #: Functions of frames' values that are the rest of a call, compiled, too.
@@ -73,43 +71,37 @@ class Break:
         self.step, self.outside = self.frame.current(), tracer.outside
         self.rebuild = Rebuild(tracer)
 
-    def on(self, below: list, last: Instruction | None = None
-           ) -> tuple[str, int, list]:
+    def on(self, below: list) -> tuple[str, int, list]:
         """The way on; the value is on the stack if something reads it."""
-        frame, last = self.frame, last or self.step
-        after = frame.program.at(last.end)
+        frame, step = self.frame, self.step
+        after = frame.program.at(step.end)
         then = frame.program.instructions[after]
         fused = frame.program.at(then.end) > after + 1
         if then.name == "POP_TOP" or (
                 then.name == "STORE_FAST" and not fused and then.argument
                 not in WAYS["live"](frame, then.end)):
             return "", then.end, below
-        return "", last.end, [*below, Named("value")]
+        return "", step.end, [*below, Named("value")]
 
-    def single(self, last: Instruction | None = None, under: int = 0,
-               count: int = 1) -> tuple[list[str], list[tuple]]:
-        """The instruction itself, run by CPython on the real stack; or all
-        up to `last`, which leave `count` values above those `under` them.
-        """
+    def single(self) -> tuple[list[str], list[tuple]]:
+        """The instruction itself, run by CPython on the real stack."""
         frame, step = self.frame, self.step
         takes, pushes, _ = OPCODES.get(step.name, NO_ROW)
         if pushes is None or step.offset < 0:  # it calls a continuation
             raise unsupported("opcode", step.name)
-        if last is None:
-            taken, count = (each(step.argument) if callable(each) else each
-                            for each in (takes, pushes))
-            last, under = step, len(frame.stack) - taken
+        taken, count = (each(step.argument) if callable(each) else each
+                        for each in (takes, pushes))
         place, values = placed(self.rebuild, frame, step.start, frame.stack)
-        act = place.code.co_code[step.start:last.end] + op(
+        act = place.code.co_code[step.start:step.end] + op(
             "BUILD_TUPLE", count) * (count != 1) + op("RETURN_VALUE")
-        made = made_once(going_on, replace(place, offset=last.end, stack=(
+        made = made_once(going_on, replace(place, offset=step.end, stack=(
             *((held, b"" if held else how) for held, how in place.stack),
             )), frame.function, act)
         name = self.outside.constant(made, f"line_{step.line}").code()
-        below = frame.stack[:under]
+        below = frame.stack[:len(frame.stack) - taken]
         given = [Named(f"value[{i}]") for i in range(count)]
-        return [name, *values], [self.on(below, last) if count == 1 else (
-            "", last.end, [*below, *given])]
+        return [name, *values], [self.on(below) if count == 1 else (
+            "", step.end, [*below, *given])]
 
     def performed(self, *call: str) -> list[str]:
         """Statements: the operation; a row says how if it may be caught."""

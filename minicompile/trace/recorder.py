@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from weakref import ref
@@ -56,7 +57,7 @@ class Recorder:
         self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
-        self.written: set[int] = set()  # storages written to
+        self.written = Counter()  # the writes to each storage
         self.numbers = Numbers(self.graph, where)
         self.sizes = SIZES[-1](self, history)
 

@@ -172,7 +172,7 @@ def caller():
     return sys._getframe(1).f_code.co_name
 
 
-@case(2, 1)
+@case(2, 2)
 def asked_for_its_name(x):
     y = x.sin()
     print(caller())
@@ -538,7 +538,7 @@ def the_clock(x):
 
 @case(None, None)
 def text_of_tensors(x):
-    return f"{x} and {x.sum():.2f}", x + 1
+    return f"{x} and {x.sum():.2f}".split(), x + 1
 
 
 @case(2, 2)
@@ -1135,6 +1135,13 @@ def listed(x, n):
     return x + 1
 
 
+def made_before(x, n):
+    loss, text = x.sum().item(), f"{n}: {x.mean()}"
+    text += "%4.1f" % loss  # noqa: UP031
+    print(text, round(loss / 3, 2))
+    return x + 1
+
+
 def in_a_closure(x, n):
     def tell():
         print(f"{x.sum():.1f} {n}")
@@ -1152,9 +1159,10 @@ def caught(x, n):
 
 @pytest.mark.parametrize("function, breaks", [
     (formatted, 1), (with_a_global, 1), (several, 1), (by_percent, 1),
-    (by_format, 1), (listed, 1), (in_a_closure, 1), (caught, 2)])
+    (by_format, 1), (listed, 1), (made_before, 1), (in_a_closure, 1),
+    (caught, 2)])
 def test_a_text_of_a_tensor_is_one_break(function, breaks):
-    """The rest of its statement runs with it; none is compiled again."""
+    """It is made between the graphs; none is compiled again."""
     compiled, left = minicompile.compile(function, backend="eager"), []
     for each in function, compiled:
         TOLD.clear()
@@ -1192,7 +1200,7 @@ def test_a_number_that_is_printed_stays_a_symbol(function):
 
 
 def test_what_follows_a_number_is_compiled():
-    """Only what tells the library something runs with a break."""
+    """A number that an operator takes is asked for before it."""
     def step(x):
         y = torch.mul(x, x.sum().item())
         print(torch.relu(y).sum().item(), torch.sin(y).mean().item())
@@ -1201,7 +1209,62 @@ def test_what_follows_a_number_is_compiled():
     compiled = minicompile.compile(step, backend="eager")
     with contextlib.redirect_stdout(io.StringIO()):
         close(compiled(torch.ones(3)), step(torch.ones(3)))
-    assert compiled.stats().graph_breaks == 3
+    assert compiled.stats().graph_breaks == 2
+
+
+def before_a_write(x):
+    y, total = x * 2, x.sum()
+    told = f"{y}", f"{x}", total.item(), f"{total:.1f}"
+    y.add_(1)
+    x.data.mul_(3)
+    total += 1
+    return told, f"{y}", total.item(), x
+
+
+def of_a_leaf(x):
+    y = x * 2
+    text = f"{y}"
+    return text, y.requires_grad_().sum().item()
+
+
+def of_a_number_that_has_none(x):
+    try:
+        return "%d" % x.sum().item()  # noqa: UP031
+    except (ValueError, OverflowError) as error:
+        return str(error), x + 1
+
+
+def of_digits(x):
+    try:
+        return float(f"{x.sum()}"), int(f"{x.sum():.0f}"), x + 1
+    except (ValueError, OverflowError) as error:
+        return str(error), x + 1
+
+
+def divided(x):
+    total = x.sum().item()
+    try:
+        return x, total / 2, 1 / total
+    except ZeroDivisionError as error:
+        return str(error), x + 1
+
+
+def handed_out(x):
+    total = x.sum().item()
+    mean = total / 3 - 1
+    return (total, f"{mean:.2f} {total}", x.shape), f"{x.shape}", mean
+
+
+@pytest.mark.parametrize("function, breaks", [
+    (before_a_write, None), (of_a_leaf, None), (divided, None),
+    (of_a_number_that_has_none, None), (of_digits, None), (handed_out, 0)])
+def test_a_number_or_text_that_is_read_later_is_that_of_then(
+        function, breaks):
+    compiled = minicompile.compile(function, backend="eager")
+    for fill in (1.0, 0.0, float("nan"), float("inf")):
+        given = torch.full((3,), fill), torch.full((3,), fill)
+        close(compiled(given[0]), function(given[1]))
+        assert breaks in (None, compiled.stats().graph_breaks)
 
 
 def test_the_number_of_continuations_does_not_grow():

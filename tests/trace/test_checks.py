@@ -134,7 +134,7 @@ def outcome(function, fill: float):
     (check_all, 0), (asserts, 0), (caught, 1), (asserts_in_a_try, 3),
     (asserts_after_a_write, 1), (asserts_elsewhere, 1), (raises, 0),
     (raises_in_a_with, 1), (raises_for_each, 1), (messages, 0),
-    (checks_in_torch, 0), (reads_of_a_message, 5), (holds_a_message, 2)],
+    (checks_in_torch, 0), (reads_of_a_message, 3), (holds_a_message, 1)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_check_fails_as_in_eager(function, breaks):
     """It is in the graph where Python can make a failed call again."""
@@ -215,7 +215,7 @@ def sizes_that_tell_themselves(x):
 
 
 @pytest.mark.parametrize(("function", "graphs"), [
-    (sizes_in_messages, 2), (sizes_in_labels, 4), (sizes_alone, 4),
+    (sizes_in_messages, 2), (sizes_in_labels, 4), (sizes_alone, 2),
     (sizes_in_a_question, 4), (sizes_in_an_error, 4), (sizes_printed, 2)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_a_text_settles_sizes_where_it_is_read(function, graphs):

@@ -92,6 +92,8 @@ GIVING |= UNARY
 
 means(ask, *UNARY, reversed, str, repr, int, float, complex,
       operator.index)
+rule(format)(lambda tracer, value, spec="": ask(
+    tracer, format, value, spec))
 rule(ascii)(lambda tracer, value: tracer.call(repr, (value,)).encode(
     "ascii", "backslashreplace").decode())
 rule(object.__format__)(

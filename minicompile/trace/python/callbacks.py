@@ -88,8 +88,7 @@ def look(tracer, value, depth: int = 1):
     is in it, however deep; at 2 it may print it, too.
     """
     if depth > 1 and type(value) in SYMBOLIC:
-        frame, value = tracer.frames[-1], settled(value)
-        frame.texts.setdefault(frame.current().line, frame.moment)
+        value = settled(value)
     outside, kind = tracer.outside, type(value)
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
         return value

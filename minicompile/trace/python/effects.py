@@ -5,33 +5,41 @@ existed before. Out: the calls by which `finish` does it for real, in
 eager's order. A dict or an object is compared, key by key, with what was
 read from it; a list, a deque or a set is copied when it is first read.
 `owner.name = value` follows a `__setattr__` or a descriptor written in
-Python; an object that the trace made is written to as it is. Without this
-file, a write breaks the graph. PyTorch's is torch/_dynamo/side_effects.py.
+Python; an object that the trace made is written to as it is. `finish` also
+computes the texts and numbers of tensors that no instruction reads. Without
+this file, both break the graph. PyTorch's is torch/_dynamo/side_effects.py.
 """
 
+import math
 import operator
+import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from ...core.guard import (ABSENT, Attribute, Call, Constant, Item,
-                           Source, home, is_a, is_constant, trusted)
+from ...core.errors import Unsupported
+from ...core.graph import tensors_of
+from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Constant,
+                           Item, Source, home, is_a, is_constant, trusted)
 from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
 from ..bytecode import Instruction
 from ..frame import NULL, OPCODES, TRUTH, Frame
-from ..reasons import WAYS, unsupported
+from ..graph_breaks import stops
+from ..reasons import WAYS, refusing, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..recorder import settled
-from ..rules import means, registered, rule
+from ..recorder import SETTLE, settled, storage
+from ..rules import INPLACE, means, registered, rule, unbound
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
-                            Outside, is_hidden)
+                            Outside, is_bound, is_hidden)
 from ..tracer import CHECKS
 
 
@@ -143,8 +151,8 @@ def replaced(before: list, now) -> Iterator[tuple]:
 #: which object it is; that store it; that ask for its truth.
 LOADING = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "BINARY_SUBSCR"}
 MOVING = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
-    SWAP POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL IS_OP
-    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE BUILD_STRING""".split()}
+    SWAP POP_TOP STORE_FAST STORE_DEREF IS_OP POP_JUMP_IF_NONE
+    POP_JUMP_IF_NOT_NONE""".split()}
 STORING = {"STORE_ATTR", "STORE_SUBSCR"}
 ASKING = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
 
@@ -167,36 +175,170 @@ def hands_on(step: Instruction, values: list) -> bool:
         or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
 
 
-@dataclass(eq=False)
-class Text:
-    """The text of a tensor or of sizes that vary: often a message that no
-    instruction reads.
+# Texts, and numbers of tensors, that no instruction has read
 
-    `read` gives it, of sizes that are constants by now; or it breaks the
-    graph where the text of a tensor was made.
+
+def later(tracer, *reason) -> Callable:
+    """A function that breaks the graph here, if called before the end."""
+    where, moments = tracer.where(), stops(tracer.frames)
+
+    def stop():
+        error = unsupported(*reason).at(where)
+        error.stops = moments
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
+    return stop
+
+
+@dataclass(eq=False)
+class Later:
+    """What `function(*args)` gives once the graph has run, of these
+    `versions` of its tensors; `stop` breaks the graph where it was made.
     """
 
-    read: Callable
+    function: Callable
+    args: tuple
+    stop: Callable
+    versions: list
 
 
-def unread(tracer, read: Callable[[], str]) -> Text:
-    """A text that this gives."""
-    made = Text(read)
-    tracer.outside.growing[id(made)] = [made]  # so `taken` is called
-    return made
+def read(value):
+    """The value, of sizes that are constants by now; or a break."""
+    if type(value) is not Later:
+        return value
+    return value.stop() if value.versions else value.function(
+        *settled(value.args))
 
 
-MAKERS[Text] = lambda rebuild, text: rebuild.value(text.read())
+def versions(tracer, args: tuple) -> list[tuple]:
+    """What changes when a tensor's text does."""
+    return [(tracer.recorder.written[storage(each)], each.requires_grad)
+            for each in tensors_of(args)]
+
+
+def finished(rebuild: Rebuild, value: Later) -> tuple:
+    """The call that gives it, unless a tensor has changed meanwhile."""
+    if versions(rebuild.tracer, value.args) != value.versions:
+        value.stop()
+    return value.function, *value.args
+
+
+SETTLE[Later], MAKERS[Later] = read, finished
+rule(torch.set_printoptions)(refusing("effect", "torch.set_printoptions"))
+
+
+def samples(values: tuple) -> tuple:
+    """The samples of values; the same tuple, if all of them are known."""
+    found = [SAMPLES[type(each)](each) for each in values]
+    return values if all(map(operator.is_, found, values)) else (
+        type(values)(found))
+
+
+#: The class of a value -> its sample: what takes it fails for no other.
+SAMPLES: dict[type, Callable] = {
+    **dict.fromkeys(CONSTANTS, lambda value: value),
+    tuple: samples, torch.Size: samples,
+    torch.SymInt: lambda _: -1, torch.SymFloat: lambda _: math.nan,
+    Later: lambda value: value.function(*samples(value.args)),
+    FakeTensor: lambda value: value if value.constant is not None else (
+        torch.full([2] * value.dim(), math.nan).to(value.dtype))}
+
+
+def computed(tracer, function, *args):
+    """The result of a function that only computes, or a `Later`."""
+    which, found, kinds = versions(tracer, args), None, {*map(type, args)}
+    with suppress(Exception), unset_fake_temporarily():
+        if (given := samples(args)) is not args:
+            found, kinds = function(*given), kinds.union(map(type, given))
+    if type(found) not in (str, tuple) and (  # of a text, a list, a size
+            kinds & {str, list} or Later not in kinds and not which) or (
+            is_a(found, (type(None), torch.Tensor))) or (
+            which and torch._C._functorch.peek_interpreter_stack()):
+        return tracer.call(function, [*map(read, args)])
+    tracer.outside.growing[0] = []  # so `taken` is called
+    return Later(function, args, later(
+        tracer, "data-dependent", function.__name__), which)
+
+
+#: Functions that give a text, or a number of a tensor or of another.
+COMPUTING = {*map(id, (
+    str, repr, ascii, format, str.format, float, int, round, abs,
+    torch.Tensor.item, torch.Tensor.tolist))}
+
+
+def calling(call: Callable, frame, count, *values):
+    """A call; the graph may break at one of Python's library."""
+    function, *args = [each for each in values if each is not NULL]
+    plain, args = unbound(
+        function, is_bound(function) and function.__self__, tuple(args))
+    if id(plain) in COMPUTING and not frame.keywords and (
+            frame.current().name == "CALL"):
+        return computed(frame.tracer, plain, *args)
+    if Later in map(type, values) and not hands_on(
+            frame.current(), values):
+        try:
+            values = [*map(read, values)]
+        except Unsupported:
+            if type(plain).__module__ == "builtins" and (
+                    getattr(plain, "__objclass__", plain).__module__ or ""
+                    ).partition(".")[0] in sys.stdlib_module_names:
+                raise unsupported("library", plain.__qualname__) from None
+            raise
+    return call(frame, count, *values)
+
+
+def BINARY_OP(frame, operation, left, right):
+    plain = INPLACE.get(operation, operation)
+    if plain is operator.mod and type(left) is str or (
+            Later in (type(left), type(right)) and (
+            plain in (operator.add, operator.sub, operator.mul)
+            or plain is operator.truediv and type(right) in CONSTANTS)):
+        return computed(frame.tracer, plain, left, right)
+    return frame.tracer.binary(operation, read(left), read(right))
+
+
+def FORMAT_VALUE(frame, how, value, spec=""):
+    if how[0]:
+        value = computed(frame.tracer, how[0], value)
+    return computed(frame.tracer, format, value, spec)
+
+
+def together(*values) -> tuple:
+    """These values, of which nothing asks yet."""
+    return values
+
+
+#: The instructions whose results may be put off.
+PUTTING_OFF = {
+    **{name: (*row, partial(calling, call)) for name in ("CALL", "CALL_KW")
+       for *row, call in [OPCODES[name]]}, "BINARY_OP": (2, 1, BINARY_OP),
+    "FORMAT_VALUE": (lambda how: 1 + how[1], 1, FORMAT_VALUE),
+    "FORMAT_SIMPLE": (1, 1, lambda f, _, x: computed(f.tracer, format, x)),
+    "FORMAT_WITH_SPEC": (2, 1, lambda f, _, x, spec: computed(
+        f.tracer, format, x, spec)),
+    "CONVERT_VALUE": (1, 1, lambda f, how, x: computed(f.tracer, how, x)),
+    "BUILD_STRING": (int, 1, lambda f, _, *parts: computed(
+        f.tracer, str.join, "", parts)),
+    "BUILD_TUPLE": (int, 1, lambda f, _, *values: computed(
+        f.tracer, together, *values) if Later in map(
+            type, values) else values)}
+OPCODES |= PUTTING_OFF
+
+# Lists that grow
 
 
 def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists and texts that an instruction takes, or looks at."""
     outside, name = frame.tracer.outside, step.name
+    if appends(step) or name == "IS_OP" and values[0] is not values[1]:
+        values[:] = map(read, values)
     if name in MOVING or appends(step) or hands_on(step, values) or (
             name == "RETURN_VALUE" and len(outside.frames) == 1):
         return
-    values[:] = [each.read() if type(each) is Text else each
-                 for each in values]
+    if name not in PUTTING_OFF:
+        values[:] = map(read, values)
     more = values[1:]
     if name in ASKING or name == "CALL" and any(
             each is len for each in values[:2]):

@@ -12,23 +12,20 @@ import functools
 import importlib.util
 import operator
 import sys
-from copy import copy
-from types import (BuiltinFunctionType, CellType, CodeType, FunctionType,
-                   MethodDescriptorType, MethodType, MethodWrapperType)
+from types import (CellType, CodeType, FunctionType)
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ...core.guard import ABSENT, Item, is_a, trusted
 from .. import attributes
-from ..bytecode import NULL_ABOVE, Instruction, decode
+from ..bytecode import NULL_ABOVE, decode
 from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
                      load_global, opcode, store_cell)
 from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, _lines,
                             going_on, made_once, op, placed, varint)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import Rebuild
-from ..side_effects import is_bound
 from .callbacks import really
 from .objects import same
 
@@ -47,7 +44,6 @@ OPCODES |= {
         f.tracer.ask(operator.setitem, owner, key, value))),
     "BINARY_SLICE": (3, 1, lambda f, _, owner, *ends: f.tracer.ask(
         operator.getitem, owner, slice(*ends))),
-    "BUILD_STRING": (int, 1, lambda f, _, *values: "".join(values)),
     "BUILD_SET": (int, 1, lambda f, _, *values: f.tracer.native(
         set, (map(f.tracer.key, values),))),
     "SET_ADD": (1, 0, lambda f, depth, x: f.tracer.call(
@@ -71,22 +67,12 @@ OPCODES |= {
         found[1])),
     "CALL_INTRINSIC_2": (2, 1, None),
     "LOAD_BUILD_CLASS": (0, 1, lambda f, _: builtins.__build_class__),
-    "CONVERT_VALUE": (1, 1, lambda f, how, x: f.tracer.call(how, (x,))),
     **{name: (takes, pushes, lambda f, _, *values, _call=call: (
         f.tracer.call(_call, values))) for name, takes, pushes, call in (
             ("UNARY_NEGATIVE", 1, 1, operator.neg),
             ("UNARY_POSITIVE", 1, 1, operator.pos),
             ("UNARY_INVERT", 1, 1, operator.invert),
-            ("DELETE_SUBSCR", 2, 0, operator.delitem),
-            ("FORMAT_SIMPLE", 1, 1, format),
-            ("FORMAT_WITH_SPEC", 2, 1, format))}}
-
-
-@opcode(lambda how: 1 + how[1])
-def FORMAT_VALUE(frame, how, value, spec=""):
-    if how[0]:
-        value = frame.tracer.call(how[0], (value,))
-    return frame.tracer.call(format, (value, spec))
+            ("DELETE_SUBSCR", 2, 0, operator.delitem))}}
 
 
 @opcode(0, None)
@@ -195,74 +181,9 @@ def enter(at: Break) -> tuple:
     return at.single()
 
 
-#: What only the real run knows, and opcodes that push no more.
-UNKNOWN = object()
-CALLS = {"CALL", "CALL_KW"}
-MAKING = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "LOAD_CONST",
-          "LOAD_FAST", "LOAD_DEREF", "CONVERT_VALUE", "BUILD_STRING",
-          "BUILD_TUPLE", "BINARY_OP"}
-#: The kinds of callables that say what they do by where they are from.
-NAMED = (type, FunctionType, MethodType, BuiltinFunctionType,
-         MethodWrapperType, MethodDescriptorType)
-
-
-def run_on(at: Break) -> tuple:
-    """The instruction, and the rest of its statement if that only tells
-    the library something: `print(f"{x:.2f}")`.
-
-    So no graph is given the text, which is another one each time.
-    """
-    frame, steps = copy(at.frame), at.frame.program.instructions
-    frame.stack, under = [*frame.stack], len(frame.stack)
-    for place, step in enumerate(steps[frame.next - 1:], frame.next):
-        takes = OPCODES[step.name][0]
-        cut = len(frame.stack) - (
-            takes(step.argument) if callable(takes) else takes)
-        taken, frame.stack[cut:] = frame.stack[cut:], ()
-        under = min(under, cut)
-        if step is not at.step and not follows(frame, step, taken):
-            break
-        if step is at.step or step.name in MAKING | CALLS:
-            frame.stack.append(UNKNOWN)
-        if step.name in CALLS and steps[place].name == "POP_TOP":
-            return at.single(step, cut) if cut == under else at.single()
-    return at.single()
-
-
-def follows(frame: Frame, step: Instruction, taken: list) -> bool:
-    """Whether an instruction may run with those before it, and not in a
-    graph; what may be called next is pushed."""
-    match step.name:
-        case "LOAD_GLOBAL":
-            name, called = step.argument
-            frame.push(frame.globals.get(name, getattr(
-                builtins, name, UNKNOWN)), called)
-        case "LOAD_ATTR":  # of a tensor, most often
-            (name, called), kind = step.argument, (
-                Tensor if taken[0] is UNKNOWN else object)
-            frame.push(getattr(kind, name, UNKNOWN), called)
-        case "CALL" | "CALL_KW":
-            return tells(next(each for each in taken if each is not NULL))
-        case name:
-            return name in MAKING or name == "KW_NAMES"
-    return True
-
-
-def tells(function) -> bool:
-    """Whether a function is of the standard library, or a tensor's."""
-    if not is_a(function, NAMED):
-        return False
-    owner = getattr(function, "__objclass__", None) or (
-        attributes.type_of(function.__self__) if is_bound(function)
-        else function)
-    return owner in Tensor.__mro__ or (
-        owner.__module__ or "").partition(".")[0] in sys.stdlib_module_names
-
-
 OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
                "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute,
-               "BEFORE_WITH": enter,
-               **dict.fromkeys(MAKING | CALLS, run_on)}
+               "BEFORE_WITH": enter}
 
 # What the rest of a frame reads
 

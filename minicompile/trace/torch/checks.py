@@ -1,16 +1,13 @@
 """Checks that a graph makes, and doubts that its trace settles at its end.
 
 In: an `assert` of a tensor or an `if` of one that only raises, a check of
-all elements, `requires_grad` of a tensor made here, or the text of a
-tensor. Out: an operator that raises in the graph, a leaf among the
-stand-ins, or a stand-in of the text. Whether that is as in eager depends on
-what comes after it, so the end of the trace decides; if it is not, the
-graph breaks here. Where a graph raised, Python makes the call again, so the
-exception is eager's. A GPU would stop for good, as it does at a wrong
-index: there only the check of all elements is in a graph. A text is often
-no more than a check's message, so it is handed on. If something reads it,
-the graph breaks; the text of sizes makes constants of them. PyTorch's,
-without such a second look, is
+all elements, or `requires_grad` of a tensor made here. Out: an operator
+that raises in the graph, or a leaf among the stand-ins. Whether that is as
+in eager depends on what comes after it, so the end of the trace decides; if
+it is not, the graph breaks here. Where a graph raised, Python makes the
+call again, so the exception is eager's. A GPU would stop for good, as it
+does at a wrong index: there only the check of all elements is in a graph.
+PyTorch's, without such a second look, is
 torch/_dynamo/symbolic_convert.py:generic_jump.
 """
 
@@ -20,24 +17,12 @@ import torch
 
 from ...core.graph import tensors_of
 from ...core.guard import is_a
-from ..frame import OPCODES, TRUTH
-from ..graph_breaks import stops
-from ..python.effects import Text, unread
+from ..frame import TRUTH
+from ..python.effects import later
 from ..reasons import WAYS, unsupported
-from ..recorder import settled, storage
-from ..rules import VALUES, ask, rule, tensor_method
+from ..recorder import storage
+from ..rules import rule, tensor_method
 from ..tracer import begin
-
-
-def later(tracer, *reason) -> Callable:
-    """A function that breaks the graph here, if called before the end."""
-    where, moments = tracer.where(), stops(tracer.frames)
-
-    def stop():
-        error = unsupported(*reason).at(where)
-        error.stops = moments
-        raise error
-    return stop
 
 
 def doubt(tracer, is_wrong: Callable, *reason) -> None:
@@ -53,7 +38,7 @@ def doubt(tracer, is_wrong: Callable, *reason) -> None:
 def writes(tracer, outputs) -> bool:
     """Whether inputs are written, so that no call can be made again."""
     given = [node.meta["val"] for node, _ in tracer.recorder.placed]
-    return not tracer.recorder.written.isdisjoint(
+    return not tracer.recorder.written.keys().isdisjoint(
         map(storage, tensors_of(given)))
 
 
@@ -115,43 +100,6 @@ def asserted(tracer, value: torch.Tensor) -> bool:
 
 
 WAYS["truth"] = asserted
-
-
-# Messages
-
-
-@rule(torch.Tensor.__format__)
-def text(tracer, tensor, spec=""):
-    """The text in an f-string. Making it with a format, or under vmap,
-    could fail."""
-    if spec or torch._C._functorch.peek_interpreter_stack() or not (
-            tracer.frames[-1].current().name.startswith("FORMAT")):
-        return tensor_method(tracer, "__format__", (tensor, spec), {})
-    return unread(tracer, later(
-        tracer, "data-dependent", "Tensor.__format__"))
-
-
-@rule(format)
-def formatted(tracer, value, spec=""):
-    """A text; that of sizes in an f-string settles none yet."""
-    frame, kinds = tracer.frames[-1], {*map(type, value if type(
-        value) in (tuple, torch.Size) else (value,))}
-    if spec or not frame.current().name.startswith("FORMAT") or not (
-            torch.SymInt in kinds and kinds <= VALUES | {torch.SymInt}):
-        return ask(tracer, format, value, spec)
-    frame.texts.setdefault(frame.current().line, frame.moment)
-    return unread(tracer, lambda: format(settled(value)))
-
-
-def joined(frame, _, *parts):
-    """The parts of an f-string, some of which may be unread."""
-    if Text not in map(type, parts):
-        return "".join(parts)
-    return unread(frame.tracer, lambda: "".join([
-        part.read() if type(part) is Text else part for part in parts]))
-
-
-OPCODES["BUILD_STRING"] = int, 1, joined
 
 
 # Leaves

@@ -104,7 +104,7 @@ def followed(tracer, name: str, functions, args, kwargs=None
                           f"{name} changes something outside")):
             made.append((inner, tracer.call(function, args, kwargs)))
         inputs += inner.captured
-    if storages(inputs) & (tracer.recorder.written - before):
+    if storages(inputs) & (tracer.recorder.written.keys() - before):
         raise unsupported("branch", f"{name} writes to its operands")
     for inner, _ in made:
         for each in inputs[len(inner.placed):]:
