@@ -1267,6 +1267,30 @@ def test_a_number_or_text_that_is_read_later_is_that_of_then(
         assert breaks in (None, compiled.stats().graph_breaks)
 
 
+def test_a_text_that_a_break_hands_over_is_no_constant(capsys):
+    stamps = iter(map(str, range(40)))
+    stamp = minicompile.disable(lambda: next(stamps))
+
+    def told(x):
+        y = x.sin()
+        print(f"at {stamp()}")
+        return y.cos()
+
+    def asked(x):
+        return x * 2 if (said := stamp()) == "14" else x, said
+
+    compiled = minicompile.compile(told, backend="eager")
+    x = torch.randn(3)
+    for _ in range(12):
+        close(compiled(x), x.sin().cos())
+    assert compiled.stats().recompiles == 0
+    assert capsys.readouterr().out.split() == [
+        each for k in range(12) for each in ("at", str(k))]
+    compiled = minicompile.compile(asked, backend="eager")
+    for k in range(12, 16):
+        close(compiled(x), (x * 2 if k == 14 else x, str(k)))
+
+
 def test_the_number_of_continuations_does_not_grow():
     compiled = minicompile.compile(in_a_loop, backend="eager")
     for _ in range(3):

@@ -27,7 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from ...core.errors import Unsupported
 from ...core.graph import tensors_of
 from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Constant,
-                           Item, Source, home, is_a, is_constant, trusted)
+                           Item, Local, Source, home, is_a, is_constant,
+                           trusted)
 from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
@@ -229,6 +230,22 @@ SETTLE[Later], MAKERS[Later] = read, finished
 rule(torch.set_printoptions)(refusing("effect", "torch.set_printoptions"))
 
 
+@dataclass(eq=False)
+class Handed:
+    """A text that a graph break handed over: a constant, once read."""
+
+    read: Callable
+
+
+def handed(outside: Outside, real: str, source: Source) -> Later:
+    """What stands for such a text until an instruction reads it."""
+    outside.guard(source, "type", str)
+    outside.growing[0] = []  # so `taken` is called
+    return outside.remember(real, Later(
+        lambda text: text.read() if type(text) is Handed else text,
+        (Handed(partial(outside.admit, real, source)),), None, []), source)
+
+
 def samples(values: tuple) -> tuple:
     """The samples of values; the same tuple, if all of them are known."""
     found = [SAMPLES[type(each)](each) for each in values]
@@ -240,6 +257,7 @@ def samples(values: tuple) -> tuple:
 SAMPLES: dict[type, Callable] = {
     **dict.fromkeys(CONSTANTS, lambda value: value),
     tuple: samples, torch.Size: samples,
+    Handed: lambda _: "",
     torch.SymInt: lambda _: -1, torch.SymFloat: lambda _: math.nan,
     Later: lambda value: value.function(*samples(value.args)),
     FakeTensor: lambda value: value if value.constant is not None else (
@@ -359,6 +377,9 @@ def grown(outside: Outside, real, source: Source, trusted: bool = False):
 
     How long the real one is, and what is in it, is then no fact.
     """
+    if type(real) is str and type(source) is Local and (
+            source.name.startswith(".stack")):
+        return handed(outside, real, source)
     steps = [step for frame in outside.frames[-1:] for step in
              frame.program.instructions[frame.next - 1:frame.next + 1]]
     if type(real) not in (list, deque) or (
