@@ -91,6 +91,26 @@ def test_one_column_is_left_of_sizes_that_vary():
     assert not compiled.stats().fallbacks
 
 
+def test_a_slice_is_put_where_equal_sizes_are_other_formulas():
+    """The gradient of a part that is written, under one that is cut off."""
+    def written(x):
+        y = x.clone()
+        y[..., :1].add_(1)
+        y = torch.nn.functional.pad(y, (0, 0, 0, -x.shape[0] % 4))
+        y = y.reshape(-1, 4, x.shape[1])
+        return y, y.sum()
+
+    compiled = minicompile.compile(written)
+    for shape in ((5, 7), (9, 4), (2, 13)):
+        grads = []
+        for function in (written, compiled):
+            x = torch.ones(shape, requires_grad=True)
+            y, total = function(x)
+            grads += torch.autograd.grad((y * y).sum() + total, x)
+        torch.testing.assert_close(*grads)
+    assert not compiled.stats().fallbacks
+
+
 def test_no_index_grows_without_end():
     """Sizes that vary leave divisions of divisions; a copy ends them."""
     def turned(x):

@@ -184,11 +184,12 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
     step, start = (each // inner for each in indices_of([
         part.stride(axis), part.storage_offset()]))
     before = (start + step - 1) // step
-    place = context.point[axis] - start + before * step  # not negative
-    return context.value(inside_or(source, with_axis(
-        context.point, axis, place // step - before), a.element, test(
-            "eq", *(Position(each, torch.int64)
-                    for each in (place % step, index(0))))))
+    point = context.point
+    place = point[axis] - start + before * step  # not negative
+    return context.value(inside_or(
+        source, with_axis(point, axis, place // step - before),
+        a.at(point), test("eq", *(Position(each, torch.int64) for each in (
+            place % step, index(0))))))
 
 
 def flip(context: LoweringContext, a: Value, axes: Sequence[int]) -> Value:
