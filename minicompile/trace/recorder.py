@@ -41,6 +41,19 @@ from .reasons import WAYS, unsupported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
+#: Functions that make tensors on the default device; `range` does not ask.
+CONSTRUCTORS = _device_constructors() - {torch.range}
+
+
+def on_default_device(function, kwargs: dict) -> dict:
+    """The keywords of a call, with the device if the call names none."""
+    device = function_mode()
+    if device is None or function not in CONSTRUCTORS or (
+            kwargs.get("device") is not None):
+        return kwargs
+    return {**kwargs, "device": device}
+
+
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
 
@@ -80,13 +93,9 @@ class Recorder:
         return fake
 
     def function(self, target, args, kwargs):
-        """The result of a torch function; on the default device, if that
-        is where it makes tensors."""
-        device = function_mode()
-        if device and target in _device_constructors() and (
-                kwargs.get("device") is None):
-            kwargs = {**kwargs, "device": device}
-        return self.run("call_function", target, target, args, kwargs)
+        """The result of a torch function."""
+        return self.run("call_function", target, target, args,
+                        on_default_device(target, kwargs))
 
     def method(self, name: str, args, kwargs):
         """The result of the method `name` of the tensor `args[0]`."""

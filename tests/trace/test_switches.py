@@ -156,6 +156,23 @@ def test_tensors_are_made_on_the_default_device(device):
     assert compiled.stats().graphs == 2
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "split"])
+def test_numbers_of_places_are_made_on_the_default_device(backend, dynamic):
+    def program(x):
+        n = x.shape[0]
+        return (torch.linspace(0, 1, n), torch.tril_indices(n, n),
+                torch.arange(n), torch.range(0, n), torch.tensor([n, 2]),
+                torch.full((n,), n))
+
+    compiled = minicompile.compile(program, backend=backend, dynamic=dynamic)
+    with torch.device("meta"):
+        for n in (3, 5):
+            x = torch.ones(n, device="cpu")
+            assert [made.device for made in compiled(x)] == [
+                made.device for made in program(x)]
+
+
 class Negative(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))

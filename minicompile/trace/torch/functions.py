@@ -27,7 +27,8 @@ from ...core.state import KEPT, kept
 from .. import attributes
 from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
-from ..recorder import CONVERSIONS, settled, storage
+from ..recorder import (CONVERSIONS, on_default_device, settled,
+                        storage)
 from ..rules import means, rule
 from ..tracer import begin
 
@@ -190,9 +191,8 @@ rule(torch._C._log_api_usage_once,
      torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
 
 # The default device is the one mode that may be in force; it stays.
-for read in (torch._C._is_torch_function_mode_enabled,
-             torch._C._len_torch_function_stack, torch.get_default_device):
-    rule(read)(lambda tracer, read=read: read())
+means(lambda tracer, read: read(), torch._C._len_torch_function_stack,
+      torch._C._is_torch_function_mode_enabled, torch.get_default_device)
 
 # Results that are given, numbers of others, and lists of tensors
 
@@ -267,6 +267,7 @@ def spread(tracer, function, *args, **kwargs):
     """Numbers made of places. PyTorch's kernels know no symbols; formulas
     of its own do, of which those for numbers of these classes are right.
     """
+    kwargs = on_default_device(function, kwargs)
     known = {*map(type, (*args, *kwargs.values()))}.isdisjoint(SYMBOLIC)
     if known or tensors_of((args, kwargs)) or (
             kwargs.get("dtype") not in WIDE - {torch.int64}):
