@@ -26,8 +26,8 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
 
 
 def function_mode() -> torch.device | str | None:
-    """What stands between a program and torch's functions: the default
-    device, which is the lowest mode, or the name of another."""
+    """The mode that sees each call of torch's functions: the default
+    device, which is the lowest of them, or the name of another."""
     if not torch._C._is_torch_function_mode_enabled():
         return None
     top = torch._C._get_function_stack_at(

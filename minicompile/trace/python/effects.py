@@ -195,8 +195,9 @@ def later(tracer, *reason) -> Callable:
 
 @dataclass(eq=False)
 class Later:
-    """What `function(*args)` gives once the graph has run, of these
-    `versions` of its tensors; `stop` breaks the graph where it was made.
+    """The result of `function(*args)`, which is called once the graph has
+    run. It is of these `versions` of its tensors; `stop` breaks the graph
+    where it was made.
     """
 
     function: Callable
@@ -214,7 +215,8 @@ def read(value):
 
 
 def versions(tracer, args: tuple) -> list[tuple]:
-    """What changes when a tensor's text does."""
+    """The writes to each tensor, and whether it has a gradient: both
+    change its text."""
     return [(tracer.recorder.written[storage(each)], each.requires_grad)
             for each in tensors_of(args)]
 
@@ -224,6 +226,12 @@ def finished(rebuild: Rebuild, value: Later) -> tuple:
     if versions(rebuild.tracer, value.args) != value.versions:
         value.stop()
     return value.function, *value.args
+
+
+def put_off(outside: Outside, *what) -> Later:
+    """A `Later`; from here on `taken` looks at each instruction."""
+    outside.growing[0] = []
+    return Later(*what)
 
 
 SETTLE[Later], MAKERS[Later] = read, finished
@@ -237,13 +245,15 @@ class Handed:
     read: Callable
 
 
+SETTLE[Handed] = lambda text: text.read()
+
+
 def handed(outside: Outside, real: str, source: Source) -> Later:
-    """What stands for such a text until an instruction reads it."""
+    """The stand-in of such a text until an instruction reads it."""
     outside.guard(source, "type", str)
-    outside.growing[0] = []  # so `taken` is called
-    return outside.remember(real, Later(
-        lambda text: text.read() if type(text) is Handed else text,
-        (Handed(partial(outside.admit, real, source)),), None, []), source)
+    text = Handed(partial(outside.admit, real, source))
+    return outside.remember(real, put_off(
+        outside, str, (text,), None, []), source)
 
 
 def samples(values: tuple) -> tuple:
@@ -275,8 +285,7 @@ def computed(tracer, function, *args):
             is_a(found, (type(None), torch.Tensor))) or (
             which and torch._C._functorch.peek_interpreter_stack()):
         return tracer.call(function, [*map(read, args)])
-    tracer.outside.growing[0] = []  # so `taken` is called
-    return Later(function, args, later(
+    return put_off(tracer.outside, function, args, later(
         tracer, "data-dependent", function.__name__), which)
 
 

@@ -12,7 +12,7 @@ import functools
 import importlib.util
 import operator
 import sys
-from types import (CellType, CodeType, FunctionType)
+from types import CellType, CodeType, FunctionType
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
