@@ -114,6 +114,7 @@ def process(rank, folder):
             torch.testing.assert_close(compiled(x, mesh), function(x, mesh))
         assert (compiled.stats().graphs, compiled.stats().recompiles) == (
             graphs, 0), (function, compiled.stats())
+    dist.barrier()  # else one may leave while the other still talks to it
     dist.destroy_process_group()
 
 
