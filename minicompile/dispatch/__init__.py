@@ -203,7 +203,7 @@ class Cache:
             ) if nodes else CompiledGraph(lambda inputs: ())
         log.begin("guards")
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
-                      lowered, self.goes_on))
+                      lowered, self))
         self.made += 1
         self.root.breaks += traced.breaks
         stats = self.root.counted
@@ -231,20 +231,38 @@ class Cache:
 AT_MISS: list[Callable[[Cache, tuple], Found]] = [Cache.compile]
 
 
+class Rest(functools.partial):
+    """The rest of a call behind a graph break: `finish` returns it."""
+
+
 def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
-         goes_on: Callable) -> Entry:
+         cache: Cache) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
     names = {"math": math, "torch": torch, **traced.constants}
-    names |= {name: goes_on(value) for name, value in names.items()
-              if type(value) is types.FunctionType
-              and value in CONTINUATIONS}
+    rests = {name: functools.partial(Rest, cache.goes_on(value))
+             for name, value in names.items()
+             if isinstance(value, types.FunctionType)
+             and value in CONTINUATIONS}
+    names |= rests
     exec(traced.finish, names)
     check = build_check(
         guards, traced.constants,
         traced.sources if operations(traced.graph) else ())
     traced = replace(traced, guards=(), sizes=None)
-    return Entry(check, RUNS[-1](traced, lowered.call, names["finish"]),
-                 traced, lowered)
+    run = RUNS[-1](traced, lowered.call, names["finish"])
+    if rests and cache.root is cache:
+        run = to_the_end(run)
+    return Entry(check, run, traced, lowered)
+
+
+def to_the_end(run: Callable) -> Callable:
+    """`run` and each rest in turn: a loop may break any number of times."""
+    def whole(L: tuple, F: Callable, inputs: list):
+        result = run(L, F, inputs)
+        while type(result) is Rest:
+            result = result()
+        return result
+    return whole
 
 
 def straight(traced: Trace, graph: Callable, finish: Callable) -> Callable:

@@ -1379,3 +1379,20 @@ def test_what_fails_only_while_compiling_breaks_as_in_eager():
     for x in (torch.ones(3, 4), -torch.ones(3, 4)):
         assert compiled(x).equal(function(x))
     assert compiled.stats().graph_breaks == 1
+
+
+def test_a_loop_may_break_more_often_than_calls_nest():
+    """Each rest is called when what came before it has returned."""
+    turns = sys.getrecursionlimit() // 2
+
+    def function(x):
+        for turn in range(turns):
+            x = x + 1
+            print(turn, end="")
+        return x
+
+    x = torch.zeros(2)
+    compiled = minicompile.compile(function, backend="eager")
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert compiled(x).equal(x + turns)
+    assert compiled.stats().graph_breaks < 10
