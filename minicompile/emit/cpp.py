@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from ..core.cache import library
-from ..core.index import Variable
-from ..core.loops import Expression, Kernel, Load, Position
+from ..core.index import Variable, atoms_of, coefficient
+from ..core.loops import Expression, Kernel, Load, Position, walk
 from .target import CPP, FUNCTIONS
 from .writer import Fold, Store, Writer, failure
 
@@ -99,8 +99,23 @@ def head(kernel: Kernel) -> str:
              f"{'__restrict ' * (times[memory(name)] == 1)}{name}_ptr"
              for name in names]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
-    return f'extern "C" void {kernel.name}(\n        ' + (
+    how = '__attribute__((optimize("no-tree-loop-vectorize"))) ' * mixes(
+        kernel)
+    return f'extern "C" {how}void {kernel.name}(\n        ' + (
         ",\n        ".join(given) + ") {")
+
+
+def mixes(kernel: Kernel) -> bool:
+    """Whether g++ 12 may mix up the lanes of a vector: it unrolls a short
+    loop over neighbours in it, all of whose loads have one mask. It never
+    did where they are 4, 8 or 16."""
+    short = {v for loop in kernel.loops for v in loop.ranges
+             if v.size.constant in {*range(2, 16)} - {4, 8}
+             and coefficient(loop.index, v) == 1}
+    masks = {load.mask for loop in kernel.loops for load in loop.loads}
+    return any(short.difference(*(
+        atoms_of(node.index) for node in walk(mask)
+        if isinstance(node, (Load, Position)))) for mask in masks - {None})
 
 
 #: How kernels are printed: the last row decides.
