@@ -34,9 +34,10 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 EXPRESSIONS: list[Callable[[Numbers, Expr], fx.Node]] = []
 
 #: Functions of which Python's form is another: a copy, where C++ may return
-#: the input; or a loss that counts what follows the -1 behind the labels.
+#: the input; a loss that counts what follows the -1 behind the labels; a
+#: formula for integers, too.
 AS_IN_CPP = {"dropout", "multilabel_margin_loss",
-             "multilabel_margin_loss_forward"}
+             "multilabel_margin_loss_forward", "hardshrink", "softshrink"}
 
 
 def python_forms(needed: object, name: str = "") -> AbstractContextManager:

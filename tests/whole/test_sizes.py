@@ -1,6 +1,7 @@
 """One program for all sizes, forward and backward, beside eager."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -165,3 +166,26 @@ def test_what_gives_back_its_input_does(name, grad):
         assert seen(run, x) == seen(function, x)
     assert len(run.cache.entries) == 1 and not run.stats().recompiles
     assert not run.stats().fallbacks
+
+
+@pytest.mark.parametrize("width", [3, 5, 6, 7, 8, 13])
+def test_short_rows_behind_others_are_read_right(width):
+    """g++ 12 would mix up the lanes of a vector where the others end."""
+    def joined(a, b):
+        return torch.cat([a, b]), F.pad(b * 2, (0, 0, len(a), 1))
+
+    compiled = minicompile.compile(joined)
+    for sizes in ((3, 4), (4, 5), (37, 60), (21, 90)):
+        a, b = (torch.randn(size, width) for size in sizes)
+        for mine, eager in zip(compiled(a, b), joined(a, b)):
+            assert mine.equal(eager)
+
+
+@pytest.mark.parametrize("function", [
+    F.hardshrink, F.softshrink, lambda x: torch.add(x, x, alpha=1.5)])
+def test_what_eager_has_not_of_whole_numbers_is_its_error(function):
+    x = torch.arange(5)
+    with pytest.raises((NotImplementedError, RuntimeError)) as error:
+        function(x)
+    with pytest.raises(error.type, match=re.escape(str(error.value))):
+        minicompile.compile(function, dynamic=True)(x)
