@@ -23,7 +23,7 @@ from .core.graph import Boxed, boxed, holds_graphs
 from .core.options import Options, make_options
 from .core.schedule import Schedule, Step
 from .core.sizes import SYMBOLIC
-from .core.state import kept, turns, without_default_device
+from .core.state import kept, set_default_devices, turns
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
         return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
             name: each for name, each in given.items()
             if each and each != "default"})))
-    with without_default_device():  # each call in the graph has its own
+    with kept([(set_default_devices, ())]):  # each call has its own
         return LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch.autograd import forward_ad
-from torch.overrides import _pop_mode_temporarily
+from torch.overrides import _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
 
@@ -70,16 +70,27 @@ def eager_is_watched() -> bool:
             active() for active in NEVER_ACTIVE.values())
 
 
-def without_default_device() -> contextlib.AbstractContextManager:
-    """Inside, a tensor that is made without a device is on the CPU."""
-    return contextlib.nullcontext() if function_mode() is None else (
-        _pop_mode_temporarily())
+def default_devices() -> tuple[torch.device, ...]:
+    """The default device of each function mode, the one in force last."""
+    return tuple(getattr(
+        torch._C._get_function_stack_at(place), "device", None)
+        for place in range(torch._C._len_torch_function_stack()))
+
+
+def set_default_devices(devices: tuple[torch.device, ...]) -> None:
+    """Enter or leave as many as it takes."""
+    now = len(default_devices())
+    for _ in range(now - len(devices)):
+        _pop_mode()
+    for device in devices[now:]:
+        _push_mode(DeviceContext(device))
 
 
 #: The setter of each switch that a trace may turn, with the arguments
 #: that the setter and the reader share -> the reader.
 KEPT: dict[tuple, Callable[..., object]] = {
     (torch._C._set_grad_enabled,): torch.is_grad_enabled,
+    (set_default_devices,): default_devices,
     (torch.set_autocast_cache_enabled,): torch.is_autocast_cache_enabled}
 
 

@@ -45,15 +45,6 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 CONSTRUCTORS = _device_constructors() - {torch.range}
 
 
-def on_default_device(function, kwargs: dict) -> dict:
-    """The keywords of a call, with the device if the call names none."""
-    device = function_mode()
-    if device is None or function not in CONSTRUCTORS or (
-            kwargs.get("device") is not None):
-        return kwargs
-    return {**kwargs, "device": device}
-
-
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
 
@@ -65,7 +56,7 @@ class Recorder:
         self.fake_mode = Fakes(shape_env=ShapeEnv(
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
-        self.where = where
+        self.where, self.default = where, function_mode()
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
@@ -95,7 +86,16 @@ class Recorder:
     def function(self, target, args, kwargs):
         """The result of a torch function."""
         return self.run("call_function", target, target, args,
-                        on_default_device(target, kwargs))
+                        self.on_default_device(target, kwargs))
+
+    def on_default_device(self, function, kwargs: dict) -> dict:
+        """The keywords of a call, with the device if the call names none:
+        the graph runs under the default device of its beginning."""
+        device = function_mode() or self.default and "cpu"
+        if device is None or function not in CONSTRUCTORS or (
+                kwargs.get("device") is not None):
+            return kwargs
+        return {**kwargs, "device": device}
 
     def method(self, name: str, args, kwargs):
         """The result of the method `name` of the tensor `args[0]`."""

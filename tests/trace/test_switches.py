@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from torch import nn
 
 import minicompile
 
@@ -224,3 +225,48 @@ def test_a_switch_that_is_no_constant_is_a_break():
         assert compiled(torch.ones(2))[1] == str(
             torch._C._get_blas_preferred_backend())
     assert compiled.stats().graph_breaks and not compiled.stats().fallbacks
+
+
+def stack():
+    return torch._C._len_torch_function_stack()
+
+
+def broken(x):
+    with torch.device("meta"):
+        print(end="")
+        made = torch.ones(2), stack()
+    return x + 1, *made, torch.ones(2)
+
+
+def two(x):
+    with torch.device("meta"):
+        with torch.device("cpu"), torch.no_grad():
+            print(end="")
+            first = torch.ones(2)
+        return x + 1, first, torch.ones(2), stack()
+
+
+def fails(x):
+    try:
+        with torch.device("meta"):
+            print(end="")
+            raise ValueError("mine")
+    except ValueError as error:
+        return x + 1, str(error), stack(), torch.ones(2)
+
+
+def layer(x):
+    with torch.device("meta"):
+        made = nn.Linear(2, 2)
+    return made.to_empty(device="cpu").weight.device, x + 1, stack()
+
+
+@pytest.mark.parametrize("function", [broken, two, fails, layer])
+def test_a_break_under_a_device_goes_on_under_it(function):
+    compiled = minicompile.compile(function, backend="eager")
+    x = torch.ones(2, 3)
+    for _ in range(2):
+        assert str(compiled(x)) == str(function(x)) and not stack()
+    with pytest.raises(minicompile.Unsupported):
+        minicompile.compile(function, fullgraph=True)(x)
+    assert not stack()

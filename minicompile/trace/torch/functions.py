@@ -27,8 +27,7 @@ from ...core.state import KEPT, kept
 from .. import attributes
 from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
-from ..recorder import (CONVERSIONS, on_default_device, settled,
-                        storage)
+from ..recorder import CONVERSIONS, settled, storage
 from ..rules import means, rule
 from ..tracer import begin
 
@@ -267,7 +266,7 @@ def spread(tracer, function, *args, **kwargs):
     """Numbers made of places. PyTorch's kernels know no symbols; formulas
     of its own do, of which those for numbers of these classes are right.
     """
-    kwargs = on_default_device(function, kwargs)
+    kwargs = tracer.recorder.on_default_device(function, kwargs)
     known = {*map(type, (*args, *kwargs.values()))}.isdisjoint(SYMBOLIC)
     if known or tensors_of((args, kwargs)) or (
             kwargs.get("dtype") not in WIDE - {torch.int64}):
