@@ -270,6 +270,12 @@ def differentiated(x):
     return torch.autograd.grad((h * W).sum(), h)[0] * W
 
 
+def detached(x):
+    y = x * W
+    h = y.detach().requires_grad_()
+    return y + h.sin(), h
+
+
 def kept_over_a_break(x):
     h = (x * 2).requires_grad_()
     y = h * W
@@ -278,7 +284,7 @@ def kept_over_a_break(x):
 
 @pytest.mark.parametrize(("function", "breaks"), [
     (leaf, 0), (leaf_of_a_fresh_tensor, 0), (leaf_in_a_write, 0),
-    (returned, 1), (alone, 1), (differentiated, 2),
+    (returned, 1), (alone, 1), (differentiated, 2), (detached, 1),
     (kept_over_a_break, 2)], ids=lambda value: getattr(
         value, "__name__", None))
 def test_a_leaf_made_inside_stays_inside(function, breaks):

@@ -116,7 +116,7 @@ def unfed(tracer, outputs) -> bool:
                 return True
         else:
             needs = not fed.isdisjoint(node.all_input_nodes) and any(
-                each.requires_grad for each in tensors_of(value))
+                not each.is_leaf for each in tensors_of(value))
         fed |= {node} if needs else set()
     return any(each.requires_grad and tracer.recorder.node(each) not in fed
                for each in outputs)
