@@ -11,6 +11,7 @@ torch/_dynamo/variables/higher_order_ops.py.
 import inspect
 import itertools
 import operator
+from collections import Counter
 from contextlib import contextmanager
 
 import torch
@@ -97,15 +98,13 @@ def followed(tracer, name: str, functions, args, kwargs=None
     the arguments, then all captured ones. `name` is the operator's.
     """
     inputs, made = tensors_of((args, kwargs)), []
-    count, before = len(inputs), set(tracer.recorder.written)
+    count = len(inputs)
     for function in functions:
         with inner_recorder(tracer, inputs) as inner, (
                 unchanged(tracer, "branch",
                           f"{name} changes something outside")):
             made.append((inner, tracer.call(function, args, kwargs)))
         inputs += inner.captured
-    if storages(inputs) & (tracer.recorder.written.keys() - before):
-        raise unsupported("branch", f"{name} writes to its operands")
     for inner, _ in made:
         for each in inputs[len(inner.placed):]:
             inner.placeholder(each)
@@ -159,15 +158,18 @@ def storages(values) -> set[int]:
 
 
 @contextmanager
-def unchanged(tracer, kind: str, what: str, own=()):
+def unchanged(tracer, kind: str, what: str, own=(), free=()):
     """Code traced inside runs later, or not at all: it has no effects.
 
-    Otherwise it is refused: `what` changes something.
+    Otherwise it is refused: `what` changes something, or writes to a
+    tensor that it is given, but for those that are `free`.
     """
-    before = Snapshot(tracer)
-    state = before.text(own)
+    before, recorder = Snapshot(tracer), tracer.recorder
+    state, writes = before.text(own), Counter(recorder.written)
     yield
-    if state != Snapshot(tracer).text(own):
+    given = storages([node.meta["val"] for node, _ in recorder.placed])
+    if state != Snapshot(tracer).text(own) or (
+            (recorder.written - writes).keys() & given - storages(free)):
         raise unsupported(kind, what)
     del before  # until now, so that no id was used twice
 
@@ -268,7 +270,7 @@ def _backward(tracer, backward, ctx: Context, args, made, saved: list):
     ctx.saved_tensors = ctx.to_save
     with inner_recorder(tracer, [*saved, *flows]) as inner, (
             torch._C._DisableAutocast()), (
-            unchanged(tracer, "effect", "a backward", vars(ctx))):
+            unchanged(tracer, "effect", "a backward", vars(ctx), flows)):
         found = several(tracer.call(backward, (ctx, *tangents)))
         pairs = [*itertools.zip_longest(found, args)]
         if any(each is not None and not torch.is_tensor(arg)
