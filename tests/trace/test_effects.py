@@ -89,6 +89,18 @@ def test_a_guard_reads_no_tuple_by_the_users_method():
         assert places == [1]
 
 
+def test_a_tuple_keeps_what_it_has_besides():
+    def program(x):
+        made = Told(x, 1)
+        made.total = x + 1
+        print(end="")
+        return made, made.total * 2
+
+    got = minicompile.compile(program, backend="eager")(torch.ones(2))
+    assert type(got[0]) is Told and len(vars(got[0])) == 1
+    assert got[0].total.tolist() == [2, 2] and got[1].tolist() == [4, 4]
+
+
 class Open(dict):
     """Its attributes are its items."""
 

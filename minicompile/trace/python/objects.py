@@ -10,6 +10,7 @@ torch/_dynamo/variables/, builder.py and user_defined.py there.
 """
 
 import builtins
+import copyreg
 import gc
 import operator
 import types
@@ -312,6 +313,10 @@ def instance(rebuild: Rebuild, value) -> tuple:
                 with suppress(AttributeError):  # an empty slot
                     state[name] = found.__get__(value)
     base = builtin_base(kind)
+    try:
+        base.__new__(kind)
+    except TypeError:  # written in C
+        raise unsupported("result", f"a {kind.__name__}") from None
     contents = dict(base.items(value)) if issubclass(base, dict) else (
         [] if base is object else [*base.__iter__(value)])
     return remade, base.__new__, (kind,), state, contents
@@ -334,8 +339,15 @@ def remade(make: Callable, args: tuple, state=None, contents=()):
     return made
 
 
-DERIVED[tuple] = lambda rebuild, value: (
-    made_tuple, type(value), [*tuple.__iter__(value)])
+def derived_tuple(rebuild: Rebuild, value: tuple) -> tuple:
+    """A tuple of a class of its own, with what it may have besides."""
+    made = type(value), [*tuple.__iter__(value)]
+    state = getattr(value, "__dict__", None)
+    return (remade, made_tuple, made, state) if state else (
+        made_tuple, *made)
+
+
+DERIVED[tuple] = derived_tuple
 
 # Functions
 
@@ -397,6 +409,8 @@ PICKLED = ("builtins", "collections", "functools", "itertools")
 def as_pickled(rebuild: Rebuild, value) -> tuple:
     """An object written in C where it stands, or a user's instance."""
     kind = type(value)
+    if kind in copyreg.dispatch_table:
+        return remade, *copyreg.dispatch_table[kind](value)
     reduce = getattr(kind, "__reduce__", None)
     if kind.__module__ not in PICKLED or reduce is object.__reduce__ or (
             type(reduce) is not types.MethodDescriptorType):
