@@ -4,8 +4,9 @@ import dataclasses
 import functools
 import time
 import timeit
-from collections import (ChainMap, Counter, OrderedDict, defaultdict, deque,
-                         namedtuple)
+from collections import (ChainMap, Counter, OrderedDict, UserDict, defaultdict,
+                         deque, namedtuple)
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -411,3 +412,30 @@ def test_a_union_of_dicts_is_of_pythons_class(one, other):
     given = torch.ones(2), KINDS[one]({"a": 1}), KINDS[other]({"b": 2})
     compiled = minicompile.compile(united, backend="eager")
     assert repr(compiled(*given)) == repr(united(*given))
+
+
+class Keyed:
+    """A mapping by what an instance has; its elements never end."""
+
+    def __init__(self, *names):
+        self.keys = lambda: names
+
+    def __getitem__(self, name):
+        return f"{name}!"
+
+
+@pytest.mark.parametrize("made", [
+    lambda: MappingProxyType({"ab": 1, "cd": 2}), lambda: Keyed("ab"),
+    lambda: UserDict(ab=1), lambda: {"ab": 1}, lambda: [("a", 1)]])
+def test_what_has_keys_is_read_as_a_mapping(made):
+    def program(x):
+        given, old, more = made(), {"old": x}, OrderedDict(old=1)
+        old.update(given, last=2)
+        more |= given
+        return (dict(given), old, more, defaultdict(list, given, one=1),
+                OrderedDict(given))
+
+    x = torch.ones(2)
+    want = program(x)
+    got = minicompile.compile(program, backend="eager")(x)
+    assert str(got) == str(want) and [*map(type, got)] == [*map(type, want)]

@@ -222,7 +222,8 @@ def collection(tracer, kind: type, values=(), /, **more):
     """A new set or dict, whose keys C code may look up."""
     if not issubclass(kind, dict):
         values = map(tracer.key, tracer.unpacked(values))
-    elif is_a(values, dict) or in_python(tracer, values, "keys"):
+    elif type(values) not in (tuple, list) and tracer.call(
+            hasattr, (values, "keys")):  # as CPython tells
         values = tracer.mapping(values)
     else:
         values = [(tracer.key(key), value) for key, value in map(
@@ -231,3 +232,6 @@ def collection(tracer, kind: type, values=(), /, **more):
 
 
 means(collection, set, frozenset, dict, OrderedDict)
+rule(defaultdict)(lambda tracer, factory=None, values=(), /, **more: (
+    tracer.native(defaultdict, (
+        factory, collection(tracer, dict, values)), more)))
