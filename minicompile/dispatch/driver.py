@@ -18,7 +18,7 @@ from ..pipeline import Settings
 from ..trace.tracer import is_marked
 
 
-def _call(target, *args, **kwargs):
+def _call(target, /, *args, **kwargs):
     """Any callable, called: what is traced for a module or an object."""
     return target(*args, **kwargs)
 

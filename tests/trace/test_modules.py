@@ -216,3 +216,21 @@ def test_parts_are_set(write):
         for mine, its in zip(ours.state_dict().items(),
                              theirs.state_dict().items()):
             assert mine[0] == its[0] and torch.equal(mine[1], its[1])
+
+
+class Between(nn.Module):
+    def forward(self, input, target):
+        return input - target
+
+
+class Scaled:
+    def __call__(self, target, args=2):
+        return target * args
+
+
+def test_arguments_have_the_names_that_the_program_gives_them():
+    x = torch.ones(2)
+    compiled = minicompile.compile(Between(), backend="eager")
+    assert compiled(input=x * 3, target=x).tolist() == [2, 2]
+    compiled = minicompile.compile(Scaled(), backend="eager")
+    assert compiled(target=x, args=4).tolist() == [4, 4]
