@@ -203,7 +203,7 @@ class Cache:
             ) if nodes else CompiledGraph(lambda inputs: ())
         log.begin("guards")
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
-                      lowered, self))
+                      lowered, self.goes_on))
         self.made += 1
         self.root.breaks += traced.breaks
         stats = self.root.counted
@@ -236,33 +236,20 @@ class Rest(functools.partial):
 
 
 def link(traced: Trace, guards: Iterable[Guard], lowered: CompiledGraph,
-         cache: Cache) -> Entry:
+         goes_on: Callable) -> Entry:
     """The entry: check and fetch inputs, run the graph, rebuild results."""
     names = {"math": math, "torch": torch, **traced.constants}
-    rests = {name: functools.partial(Rest, cache.goes_on(value))
-             for name, value in names.items()
-             if isinstance(value, types.FunctionType)
-             and value in CONTINUATIONS}
-    names |= rests
+    names |= {name: functools.partial(Rest, goes_on(value))
+              for name, value in names.items()
+              if type(value) is types.FunctionType
+              and value in CONTINUATIONS}
     exec(traced.finish, names)
     check = build_check(
         guards, traced.constants,
         traced.sources if operations(traced.graph) else ())
     traced = replace(traced, guards=(), sizes=None)
-    run = RUNS[-1](traced, lowered.call, names["finish"])
-    if rests and cache.root is cache:
-        run = to_the_end(run)
-    return Entry(check, run, traced, lowered)
-
-
-def to_the_end(run: Callable) -> Callable:
-    """`run` and each rest in turn: a loop may break any number of times."""
-    def whole(L: tuple, F: Callable, inputs: list):
-        result = run(L, F, inputs)
-        while type(result) is Rest:
-            result = result()
-        return result
-    return whole
+    return Entry(check, RUNS[-1](traced, lowered.call, names["finish"]),
+                 traced, lowered)
 
 
 def straight(traced: Trace, graph: Callable, finish: Callable) -> Callable:
@@ -317,7 +304,10 @@ def wrap(function: types.FunctionType, settings: Settings,
             if found is None:
                 return function(*args, **kwargs)
             run, inputs = found
-        return run(locals, function, inputs)
+        result = run(locals, function, inputs)
+        while type(result) is Rest and root is None:
+            result = result()  # never inside the one before
+        return result
 
     compiled.cache, compiled.stats = cache, cache.stats
     cache.user = weakref.ref(compiled)

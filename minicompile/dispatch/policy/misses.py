@@ -64,7 +64,8 @@ def shared(cache: Cache, locals: tuple) -> Found:
         if entry.check(locals, cache.function):
             lowered = type(entry.lowered)(
                 **vars(entry.lowered) | {"notes": Counter()})
-            cache.add(link(entry.trace, entry.check.guards, lowered, cache))
+            cache.add(link(entry.trace, entry.check.guards, lowered,
+                           cache.goes_on))
             cache.root.counted.shared += 1
             return cache.find(locals)
     return None
