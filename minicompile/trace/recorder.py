@@ -52,12 +52,12 @@ CONVERSIONS = {}
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
-    def __init__(self, where, history: History):
+    def __init__(self, where, history: History, moment=int):
         self.fake_mode = Fakes(shape_env=ShapeEnv(
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
-        self.where, self.default = where, function_mode()
-        self.graph = fx.Graph()
+        self.where, self.moment = where, moment
+        self.default, self.graph = function_mode(), fx.Graph()
         self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
@@ -125,7 +125,8 @@ class Recorder:
         if op == "call_function":
             target = as_said(target)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
-        node.meta["val"], node.meta["where"] = result, self.where()
+        node.meta |= {"val": result, "where": self.where(),
+                      "moment": self.moment()}
         self._bind(result, node)
         return result
 

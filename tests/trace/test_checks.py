@@ -300,3 +300,64 @@ def test_a_leaf_made_inside_stays_inside(function, breaks):
             for each in results]))
     close(*sides)
     assert compiled.stats().graph_breaks == breaks
+
+
+# Questions to autograd
+
+
+def of_a_step(x):
+    h = x * 2
+    return torch.autograd.grad((h.sin() * W).sum(), h, create_graph=True)[0]
+
+
+def of_two_steps(x):
+    h = x * 2
+    k = h + 1
+    back = torch.autograd.grad((h.sin() * k).sum(), [h, k],
+                               create_graph=True)
+    return back[0] * back[1]
+
+
+def into_a_step(x):
+    h = x * 2
+    h.retain_grad()
+    (h * W).sin().sum().backward(inputs=[h], retain_graph=True)
+    return h * h.grad
+
+
+def hooked_after_use(x):
+    h = x * 2
+    y = h * W
+    h.register_hook(lambda gradient: gradient * 3)
+    return y * h
+
+
+def hooked_after_a_write(x):
+    h = x * 2
+    h.add_(1)
+    y = h * W
+    h.register_hook(lambda gradient: gradient * 3)
+    return y
+
+
+def hooked_in_a_module(x, model=torch.nn.Sequential(torch.nn.ReLU())):
+    h = model(x * 2)
+    y = h * W
+    h.register_hook(lambda gradient: gradient * 3)
+    return y
+
+
+@pytest.mark.parametrize("function", [
+    of_a_step, of_two_steps, into_a_step, hooked_after_use,
+    hooked_after_a_write, hooked_in_a_module])
+def test_autograd_is_asked_about_a_step_in_the_middle(function):
+    """The graph ends behind that step: what follows is another."""
+    compiled, sides = minicompile.compile(function), []
+    for call in (compiled, function):
+        x = torch.linspace(0, 1, 8).reshape(2, 4).requires_grad_()
+        W.grad, result = None, call(x)
+        result.sum().backward()
+        sides.append((result, W.grad, x.grad))
+    close(*sides)
+    stats = compiled.stats()
+    assert stats.graphs and not stats.fallbacks

@@ -5,6 +5,7 @@ SWEEP=1 takes five thousand programs, the suite a sample.
 
 import copy
 import os
+import re
 from collections import (Counter, OrderedDict, defaultdict, deque,
                          namedtuple)
 from enum import Enum
@@ -92,13 +93,14 @@ def test_a_guard_reads_no_tuple_by_the_users_method():
 def test_a_tuple_keeps_what_it_has_besides():
     def program(x):
         made = Told(x, 1)
-        made.total = x + 1
+        made.total, pattern = x + 1, re.compile("a+", re.IGNORECASE)
         print(end="")
-        return made, made.total * 2
+        return made, made.total * 2, pattern.match("Aab").group(), pattern
 
     got = minicompile.compile(program, backend="eager")(torch.ones(2))
     assert type(got[0]) is Told and len(vars(got[0])) == 1
     assert got[0].total.tolist() == [2, 2] and got[1].tolist() == [4, 4]
+    assert got[2:] == ("Aa", re.compile("a+", re.IGNORECASE))
 
 
 class Open(dict):

@@ -21,7 +21,7 @@ from ..frame import TRUTH
 from ..python.effects import later
 from ..reasons import WAYS, unsupported
 from ..recorder import storage
-from ..rules import rule, tensor_method
+from ..rules import means, rule, tensor_method
 from ..tracer import begin
 
 
@@ -132,3 +132,30 @@ def require_gradient(tracer, tensor, requires_grad=True):
         return tensor_method(tracer, "requires_grad_", (tensor,), {})
     doubt(tracer, unfed, "gradient", "Tensor.requires_grad_")
     return tracer.native(torch.Tensor.requires_grad_, (tensor,))
+
+
+# Questions to autograd
+
+#: What asks about gradients, and the place of the tensors it asks about.
+ASKS = {torch.Tensor.register_hook: 0, torch.Tensor.retain_grad: 0,
+        torch.Tensor.backward: 4, torch.autograd.backward: 5,
+        torch.autograd.grad: 1}
+
+
+def ask_autograd(tracer, function, *args, **kwargs):
+    """A graph break, behind what made the tensors that it is about.
+
+    Autograd sees no step inside a graph. What is made of these tensors is
+    made by another, then.
+    """
+    error = unsupported("gradient", f"{function.__name__} of a tensor")
+    about = tensors_of(kwargs.get("inputs", args[ASKS[function]:][:1]))
+    made = [node.meta["moment"] for node in map(
+        tracer.recorder.node, about) if node.op != "placeholder"
+        and node.users and not node.meta["val"].is_leaf]
+    if made:
+        error.stops = [*range(min(made) + 1, min(made) + 9)]
+    raise error
+
+
+means(ask_autograd, *ASKS)
