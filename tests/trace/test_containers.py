@@ -439,3 +439,20 @@ def test_what_has_keys_is_read_as_a_mapping(made):
     want = program(x)
     got = minicompile.compile(program, backend="eager")(x)
     assert str(got) == str(want) and [*map(type, got)] == [*map(type, want)]
+
+
+def test_what_c_says_of_a_stand_in_the_program_never_reads():
+    """A number that varies has no hash of its own, and a tensor a class."""
+    def program(x, n):
+        try:
+            found = {1: n}.items() | {(1, 2)}
+        except TypeError as error:
+            found = str(error)
+        try:
+            x()
+        except TypeError as error:
+            return x * n, found, str(error)
+
+    compiled, x = minicompile.compile(program, backend="eager"), torch.ones(2)
+    for n in (3, 4, 5):
+        assert str(compiled(x, n)) == str(program(x, n))

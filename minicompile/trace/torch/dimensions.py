@@ -87,6 +87,10 @@ class ShapeSource(TorchSource):
         self.name = str(source)
 
 
+#: Classes that no message of the program's own names.
+STAND_INS = re.compile("Sym(Int|Float|Bool)|FakeTensor|Callback")
+
+
 class SymbolicSizes(ConstantSizes):
     """The symbols of one trace: those sizes and numbers that may vary.
 
@@ -247,8 +251,11 @@ class SymbolicSizes(ConstantSizes):
             return self.compute(call, function, args, kwargs)
         except Raised:
             raise
-        except Exception:
+        except Exception as error:
             if (plain := settled(args)) is args:
+                if STAND_INS.search(str(error)):
+                    name = getattr(function, "__name__", "a C function")
+                    raise unsupported("builtin", name) from error
                 raise
             return self.run(call, function, plain, kwargs)
 
