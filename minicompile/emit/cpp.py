@@ -107,15 +107,17 @@ def head(kernel: Kernel) -> str:
 
 def mixes(kernel: Kernel) -> bool:
     """Whether g++ 12 may mix up the lanes of a vector: it unrolls a short
-    loop over neighbours in it, all of whose loads have one mask. It never
-    did where they are 4, 8 or 16."""
-    short = {v for loop in kernel.loops for v in loop.ranges
-             if v.size.constant in {*range(2, 16)} - {4, 8}
+    loop over neighbours in it, whose loads have masks. It never did where
+    4, 8 or 16 have the same."""
+    short = {v: v.size.constant for loop in kernel.loops for v in loop.ranges
+             if v.size.constant in range(2, 17)
              and coefficient(loop.index, v) == 1}
-    masks = {load.mask for loop in kernel.loops for load in loop.loads}
-    return any(short.difference(*(
-        atoms_of(node.index) for node in walk(mask)
-        if isinstance(node, (Load, Position)))) for mask in masks - {None})
+    masks = [{atom for node in walk(load.mask)
+              if isinstance(node, (Load, Position))
+              for atom in atoms_of(node.index)}
+             for loop in kernel.loops for load in loop.loads if load.mask]
+    return any(mask - {v} and (v in mask or size not in (4, 8, 16))
+               for v, size in short.items() for mask in masks)
 
 
 #: How kernels are printed: the last row decides.

@@ -171,13 +171,15 @@ def test_what_gives_back_its_input_does(name, grad):
 @pytest.mark.parametrize("width", [3, 5, 6, 7, 8, 13])
 def test_short_rows_behind_others_are_read_right(width):
     """g++ 12 would mix up the lanes of a vector where the others end."""
-    def joined(a, b):
-        return torch.cat([a, b]), F.pad(b * 2, (0, 0, len(a), 1))
+    def joined(a, b, c):
+        return (torch.cat([a, b]), F.pad(b * 2, (0, 0, len(a), 1)),
+                F.pad(F.pad(c, (0, 1)), (0, 0, len(c), 1)))
 
     compiled = minicompile.compile(joined)
-    for sizes in ((3, 4), (4, 5), (37, 60), (21, 90)):
-        a, b = (torch.randn(size, width) for size in sizes)
-        for mine, eager in zip(compiled(a, b), joined(a, b)):
+    for sizes in ((3, 5), (2, 40), (37, 60), (6, 21)):
+        args = [torch.randn(*size, width, dtype=torch.double)
+                for size in (sizes[:1], sizes[1:], sizes)]
+        for mine, eager in zip(compiled(*args), joined(*args)):
             assert mine.equal(eager)
 
 
