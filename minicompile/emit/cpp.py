@@ -106,18 +106,16 @@ def head(kernel: Kernel) -> str:
 
 
 def mixes(kernel: Kernel) -> bool:
-    """Whether g++ 12 may mix up the lanes of a vector: it unrolls a short
-    loop over neighbours in it, whose loads have masks. It never did where
-    4, 8 or 16 have the same."""
-    short = {v: v.size.constant for loop in kernel.loops for v in loop.ranges
-             if v.size.constant in range(2, 17)
+    """Whether g++ 12 may mix up the lanes of a vector: it unrolls a loop
+    over less than 16 neighbours in it, whose loads have masks."""
+    short = {v for loop in kernel.loops for v in loop.ranges
+             if v.size.constant in range(2, 16)
              and coefficient(loop.index, v) == 1}
     masks = [{atom for node in walk(load.mask)
               if isinstance(node, (Load, Position))
               for atom in atoms_of(node.index)}
              for loop in kernel.loops for load in loop.loads if load.mask]
-    return any(mask - {v} and (v in mask or size not in (4, 8, 16))
-               for v, size in short.items() for mask in masks)
+    return any(mask - {v} for v in short for mask in masks)
 
 
 #: How kernels are printed: the last row decides.
