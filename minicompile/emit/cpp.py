@@ -107,7 +107,7 @@ def head(kernel: Kernel) -> str:
 
 def mixes(kernel: Kernel) -> bool:
     """Whether g++ 12 may mix up the lanes of a vector: it unrolls a loop
-    over less than 16 neighbours in it, whose loads have masks."""
+    over fewer than 16 neighbours in it, whose loads have masks."""
     short = {v for loop in kernel.loops for v in loop.ranges
              if v.size.constant in range(2, 16)
              and coefficient(loop.index, v) == 1}

@@ -101,7 +101,7 @@ def traced_by(tracer: Tracer, locals: tuple,
             raise _refusal(tracer, error) from getattr(
                 error, "exception", None)
         finally:
-            tracer.left, tracer.outside.reals = [], {}
+            tracer.left = []
 
 
 # CPython keeps frames in chunks of 16 KB, and maps one each time that a

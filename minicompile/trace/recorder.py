@@ -52,11 +52,11 @@ CONVERSIONS = {}
 class Recorder:
     """An FX graph that grows, and the node of every fake tensor."""
 
-    def __init__(self, where, history: History, moment=int):
+    def __init__(self, where, history: History, frames: list):
         self.fake_mode = Fakes(shape_env=ShapeEnv(
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
-        self.where, self.moment = where, moment
+        self.where, self.frames = where, frames
         self.default, self.graph = function_mode(), fx.Graph()
         self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
@@ -126,7 +126,7 @@ class Recorder:
             target = as_said(target)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta |= {"val": result, "where": self.where(),
-                      "moment": self.moment()}
+                      "moment": self.frames and self.frames[-1].moment}
         self._bind(result, node)
         return result
 

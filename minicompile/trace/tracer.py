@@ -75,7 +75,7 @@ class Tracer:
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed
         self.where = functools.partial(line_of, self.frames)
-        self.recorder = Recorder(self.where, history, lambda: self.clock)
+        self.recorder = Recorder(self.where, history, self.frames)
         self.outside = Outside(self.recorder, self.frames)
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}

@@ -1,13 +1,11 @@
 """The public surface: what compile() takes, keeps, refuses and says."""
 
-import gc
 import logging
 import subprocess
 import sys
 import textwrap
 import traceback
 import warnings
-import weakref
 
 import pytest
 import torch
@@ -662,25 +660,3 @@ def test_an_error_of_the_users_is_eagers_and_nothing_else():
         assert len(shown) == 1
     finally:
         logger.removeHandler(handler)
-
-
-@pytest.mark.parametrize("backend", ["eager", "split", "fused"])
-@pytest.mark.parametrize("grad", [False, True])
-def test_an_argument_lives_no_longer_than_in_eager(backend, grad):
-    """The first call compiles, and still no cycle of objects holds it."""
-    def call(function):
-        x = torch.rand(3, requires_grad=grad)
-        y = function(x)
-        if grad:
-            y.sum().backward()
-        return weakref.ref(x)
-
-    call(minicompile.compile(torch.sin, backend=backend))  # torch imports
-    gc.collect()
-    gc.disable()
-    try:
-        compiled = minicompile.compile(lambda x: (x * 2).sin() + 1,
-                                       backend=backend)
-        assert call(compiled)() is None
-    finally:
-        gc.enable()
