@@ -220,7 +220,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence,
         return CompiledGraph(_boxed(graph, call(graph, list(inputs), **{
             name: each for name, each in given.items()
             if each and each != "default"})))
-    with kept([(set_default_devices, ())]):  # each call has its own
+    with kept([(set_default_devices, None)]):  # each call has its own
         return LOWER[-1](graph, inputs, OURS[backend], asked.chosen)
 
 

@@ -25,14 +25,15 @@ def autocast() -> tuple[tuple[str, torch.dtype], ...]:
                  in sorted(kinds) if torch.is_autocast_enabled(kind))
 
 
-def function_mode() -> torch.device | str | None:
-    """The mode that sees each call of torch's functions: the default
-    device, which is the lowest of them, or the name of another."""
+def function_modes() -> tuple[torch.device | str, ...] | None:
+    """The modes that see each call of torch's functions, if any, the last
+    one first: default devices, or the names of others."""
     if not torch._C._is_torch_function_mode_enabled():
         return None
-    top = torch._C._get_function_stack_at(
-        torch._C._len_torch_function_stack() - 1)
-    return top.device if type(top) is DeviceContext else type(top).__name__
+    modes = map(torch._C._get_function_stack_at,
+                range(torch._C._len_torch_function_stack()))
+    return tuple(mode.device if type(mode) is DeviceContext
+                 else type(mode).__name__ for mode in modes)
 
 
 #: The switches that change what an operator does, and what reads each.
@@ -41,7 +42,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "inference mode": torch.is_inference_mode_enabled,
     "autocast": autocast,
     "the default dtype": torch.get_default_dtype,
-    "the default device or function mode": function_mode,
+    "the default device or function mode": function_modes,
     "use_deterministic_algorithms": torch._C._get_deterministic_algorithms}
 
 
@@ -65,24 +66,17 @@ def global_state() -> tuple:
 
 def eager_is_watched() -> bool:
     """Whether someone records or transforms the operators of eager."""
-    return torch.compiler.is_compiling() or isinstance(
-        function_mode(), str) or any(
+    return torch.compiler.is_compiling() or str in map(
+        type, function_modes() or ()) or any(
             active() for active in NEVER_ACTIVE.values())
 
 
-def default_devices() -> tuple[torch.device, ...]:
-    """The default device of each function mode, the one in force last."""
-    return tuple(getattr(
-        torch._C._get_function_stack_at(place), "device", None)
-        for place in range(torch._C._len_torch_function_stack()))
-
-
-def set_default_devices(devices: tuple[torch.device, ...]) -> None:
+def set_default_devices(devices: tuple[torch.device, ...] | None) -> None:
     """Enter or leave as many as it takes."""
-    now = len(default_devices())
-    for _ in range(now - len(devices)):
+    now, wanted = len(function_modes() or ()), devices or ()
+    for _ in range(now - len(wanted)):
         _pop_mode()
-    for device in devices[now:]:
+    for device in wanted[now:]:
         _push_mode(DeviceContext(device))
 
 
@@ -90,7 +84,7 @@ def set_default_devices(devices: tuple[torch.device, ...]) -> None:
 #: that the setter and the reader share -> the reader.
 KEPT: dict[tuple, Callable[..., object]] = {
     (torch._C._set_grad_enabled,): torch.is_grad_enabled,
-    (set_default_devices,): default_devices,
+    (set_default_devices,): function_modes,
     (torch.set_autocast_cache_enabled,): torch.is_autocast_cache_enabled}
 
 

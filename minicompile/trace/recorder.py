@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, Numbers, hint, python_forms
-from ..core.state import function_mode
+from ..core.state import function_modes
 from ..core.guard import IMMUTABLE, Guard, Source, is_a
 from .reasons import WAYS, unsupported
 
@@ -43,7 +43,6 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
 #: Functions that make tensors on the default device; `range` does not ask.
 CONSTRUCTORS = _device_constructors() - {torch.range}
-
 
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
@@ -57,7 +56,7 @@ class Recorder:
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False))
         self.where, self.frames = where, frames
-        self.default, self.graph = function_mode(), fx.Graph()
+        self.default, self.graph = function_modes(), fx.Graph()
         self.nodes: dict[int, fx.Node] = {}  # which hold the tensors
         self.modules: dict[str, fx.GraphModule] = {}  # graphs inside it
         self.placed: list[tuple[fx.Node, Source]] = []
@@ -91,11 +90,11 @@ class Recorder:
     def on_default_device(self, function, kwargs: dict) -> dict:
         """The keywords of a call, with the device if the call names none:
         the graph runs under the default device of its beginning."""
-        device = function_mode() or self.default and "cpu"
-        if device is None or function not in CONSTRUCTORS or (
+        modes = function_modes()
+        if not (modes or self.default) or function not in CONSTRUCTORS or (
                 kwargs.get("device") is not None):
             return kwargs
-        return {**kwargs, "device": device}
+        return {**kwargs, "device": modes[-1] if modes else "cpu"}
 
     def method(self, name: str, args, kwargs):
         """The result of the method `name` of the tensor `args[0]`."""
@@ -126,7 +125,8 @@ class Recorder:
             target = as_said(target)
         node = self.graph.create_node(op, target, fx_args, fx_kwargs)
         node.meta |= {"val": result, "where": self.where(),
-                      "moment": self.frames and self.frames[-1].moment}
+                      "moment": self.frames[-1].moment
+                      if self.frames else 0}
         self._bind(result, node)
         return result
 

@@ -261,6 +261,16 @@ def layer(x):
     return made.to_empty(device="cpu").weight.device, x + 1, stack()
 
 
+def test_a_break_under_two_devices_leaves_the_outer_one():
+    """Where it goes on, the inner one alone does not say what is left."""
+    compiled = minicompile.compile(two, backend="eager")
+    for device in ("cpu", "meta", "cpu"):
+        with torch.device(device):
+            x = torch.ones(2, 3, device="cpu")
+            assert str(compiled(x)) == str(two(x)) and stack() == 1
+    assert str(compiled(x)) == str(two(x)) and not stack()
+
+
 @pytest.mark.parametrize("function", [broken, two, fails, layer])
 def test_a_break_under_a_device_goes_on_under_it(function):
     compiled = minicompile.compile(function, backend="eager")

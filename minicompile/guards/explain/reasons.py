@@ -129,9 +129,10 @@ def tensor_facts(facts: TensorFacts, x: object) -> Iterator[tuple]:
 
 
 def shown(setting: object) -> str:
-    """A switch as `on` or `off`, autocast by device, a dtype as it is."""
+    """A switch as `on` or `off`, autocast by device, others as they are."""
     if type(setting) is tuple and setting:
-        return ", ".join(f"{kind} to {dtype}" for kind, dtype in setting)
+        return ", ".join(" to ".join(map(str, each)) if type(
+            each) is tuple else str(each) for each in setting)
     return {True: "on", False: "off", (): "off"}.get(setting, str(setting))
 
 

@@ -189,7 +189,7 @@ rule(torch.compiler.is_exporting, torch.jit.is_scripting,
 rule(torch._C._log_api_usage_once,
      torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
 
-# The default device is the one mode that may be in force; it stays.
+# A default device is the one mode that may be in force.
 means(lambda tracer, read: read(), torch._C._len_torch_function_stack,
       torch._C._is_torch_function_mode_enabled, torch.get_default_device)
 
