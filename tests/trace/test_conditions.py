@@ -117,7 +117,7 @@ def test_the_graph_holds_both():
     (lambda x: x.double(), lambda x: x * 1, "other shapes"),
     (lambda x: (x * 1, x * 2), lambda x: x * 1, "other shapes"),
     (lambda x: x.view(-1), lambda x: x * 1, "one memory"),
-    (lambda x: x.mul_(2), lambda x: x, "changes something"),
+    (lambda x: x.mul_(2), lambda x: x, "writes"),
     (lambda x: SEEN.append(1) or x, lambda x: x, "changes something")])
 def test_branches_that_cannot_be_chosen_between(yes, no, what):
     compiled = minicompile.compile(

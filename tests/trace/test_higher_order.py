@@ -157,7 +157,7 @@ def counts(t):
 
 @pytest.mark.parametrize("function, what", [
     (counts, "changes something"),
-    (lambda t: t.detach().mul_(2).sum() + t.sum(), "changes"),
+    (lambda t: t.detach().mul_(2).sum() + t.sum(), "writes to"),
     (lambda t: t.sum() if t.sum() > 0 else t.mean(), "values of a tensor"),
     (lambda t: t.sum().item() and t.sum(), "values of a tensor")])
 def test_a_function_that_no_graph_can_hold_is_one_break(function, what):

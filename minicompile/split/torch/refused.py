@@ -33,7 +33,8 @@ LOOPS = {"pointwise", "reduction"}
 FILLS = {aten.full_like.default, aten.scalar_tensor.default,
          aten.constant_pad_nd.default}
 #: What eager says of dtypes and of numbers that they cannot hold.
-COMPLAINTS = re.compile("not implemented|support|overflow|integral input")
+COMPLAINTS = re.compile(
+    "not implemented for|support|overflow|integral input")
 #: Eager's complaint about a call, or "", and the dtype of its result: the
 #: first, where there are several.
 ANSWERS: dict[str, tuple[str, torch.dtype | None]] = {}

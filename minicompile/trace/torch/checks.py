@@ -140,13 +140,15 @@ def require_gradient(tracer, tensor, requires_grad=True):
 ASKS = {torch.Tensor.register_hook: 0, torch.Tensor.retain_grad: 0,
         torch.Tensor.backward: 4, torch.autograd.backward: 5,
         torch.autograd.grad: 1}
+#: So many instructions behind one that made a tensor may end its graph.
+BEHIND = 8
 
 
 def ask_autograd(tracer, function, *args, **kwargs):
     """A graph break, behind what made the tensors that it is about.
 
-    Autograd sees no step inside a graph. What is made of these tensors is
-    made by another, then.
+    Autograd sees no step inside a graph. So what is made of these tensors
+    belongs to another.
     """
     error = unsupported("gradient", f"{function.__name__} of a tensor")
     about = tensors_of(kwargs.get("inputs", args[ASKS[function]:][:1]))
@@ -154,7 +156,7 @@ def ask_autograd(tracer, function, *args, **kwargs):
         tracer.recorder.node, about) if node.op != "placeholder"
         and node.users and not node.meta["val"].is_leaf]
     if made:
-        error.stops = [*range(min(made) + 1, min(made) + 9)]
+        error.stops = [min(made) + 1 + k for k in range(BEHIND)]
     raise error
 
 

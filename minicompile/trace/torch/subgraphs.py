@@ -102,7 +102,8 @@ def followed(tracer, name: str, functions, args, kwargs=None
     for function in functions:
         with inner_recorder(tracer, inputs) as inner, (
                 unchanged(tracer, "branch",
-                          f"{name} changes something outside")):
+                          f"{name} changes something outside, or writes to "
+                          "its operands")):
             made.append((inner, tracer.call(function, args, kwargs)))
         inputs += inner.captured
     for inner, _ in made:
