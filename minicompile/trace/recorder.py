@@ -44,6 +44,10 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 #: Functions that make tensors on the default device; `range` does not ask.
 CONSTRUCTORS = _device_constructors() - {torch.range}
 
+#: Operators -> what gives their fake results, where PyTorch's do not do:
+#: it gets the fakes, what makes PyTorch's, and the arguments.
+FAKED: dict[torch._ops.OpOverload, Callable] = {}
+
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
 
@@ -239,6 +243,13 @@ class Fakes(FakeTensorMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return self.dispatch(function, types, args, kwargs)
+
+    def dispatch(self, function, types, args=(), kwargs=None):
+        """The fake result of an operator."""
+        make = functools.partial(
+            super().dispatch, function, types, args, kwargs)
+        row = FAKED.get(function)
+        return make() if row is None else row(self, make, args)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -20,8 +20,7 @@ import torch
 from sympy import Expr, Integer, Symbol
 from torch import fx, nn
 from torch._guards import Source as TorchSource
-from torch._subclasses.fake_tensor import (FakeTensorMode,
-                                           unset_fake_temporarily)
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -38,8 +37,8 @@ from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
 from ..attributes import KINDS, type_of
 from ..reasons import WAYS, Raised, unsupported
-from ..recorder import (CONVERSIONS, SETTLE, SIZES, ConstantSizes,
-                        History, Recorder, settled)
+from ..recorder import (CONVERSIONS, FAKED, SETTLE, SIZES, ConstantSizes,
+                        Fakes, History, Recorder, settled)
 from ..reconstruct import MAKERS
 from ..side_effects import Outside
 
@@ -101,9 +100,7 @@ class SymbolicSizes(ConstantSizes):
 
     def __init__(self, recorder: Recorder, history: History):
         super().__init__(recorder, history)
-        mode = recorder.fake_mode
-        self.env: ShapeEnv = mode.shape_env
-        mode.dispatch = partial(dispatch, mode)
+        self.env: ShapeEnv = recorder.fake_mode.shape_env
         self.numbers: dict[Source, torch.SymInt | None] = {}
         self.ranges: list[Guard] = []
         self.late: list[Callable] = []
@@ -312,16 +309,16 @@ class SymbolicSizes(ConstantSizes):
                      "relation", form.replace("{}", text), where)
 
 
-def dispatch(mode: FakeTensorMode, function, types, args=(), kwargs=None):
-    """An operator's fake result; a convolution guards no batch size."""
-    given = mode, function, types, args, kwargs
-    if function in CONVOLUTIONS and args[0].device.type == "cpu":
-        with mode.shape_env.suppress_guards():
-            return FakeTensorMode.dispatch(*given)
-    return FakeTensorMode.dispatch(*given)
+def convolved(mode: Fakes, make: Callable, args: tuple):
+    """The fake result of a convolution, which guards no batch size."""
+    if args[0].device.type != "cpu":
+        return make()
+    with mode.shape_env.suppress_guards():
+        return make()
 
 
 SIZES.append(SymbolicSizes)
+FAKED |= dict.fromkeys(CONVOLUTIONS, convolved)
 KINDS |= {torch.SymInt: int, torch.SymFloat: float}
 MAKERS |= dict.fromkeys(SYMBOLIC, lambda rebuild, value: (
     rebuild.tracer.recorder.sizes.text(value)))
