@@ -44,6 +44,8 @@ FUNCTIONS = {
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_result_has_eagers_strides(name, dynamic, device):
+    if (name, device) == ("channels shuffled", "cuda"):
+        pytest.skip("eager's elements overlap there (torch 2.11)")
     function = FUNCTIONS[name]
     compiled = minicompile.compile(function, dynamic=dynamic)
     for order in ORDERS:

@@ -38,7 +38,7 @@ LAYOUTS = {
     _native_batch_norm_legit_no_training""": lambda made, given, *_: (
         made, image(given) if made.is_cpu else kept),
     "native_batch_norm_backward": lambda made, tangent, given, *_: (
-        made, image(given) if made.is_cpu else kept)}
+        made, image(given))}
 
 
 def laid_out(layout, mode, make, args: tuple):
