@@ -116,7 +116,7 @@ STARTS: list[Callable[[Text, dict], Callable[[], object]]] = []
 RUNS: list[Callable[[Boxed], Boxed]] = []
 #: Names that a buffer must not have.
 TAKEN = """aten math torch empty_strided call inputs built entry library
-    stream stream_of results_of in_layout""".split()
+    stream stream_of in_layout""".split()
 
 #: Operators that `torch` has under the same name: a call takes half the
 #: time. The results of the first line are always laid out row by row.
@@ -164,7 +164,7 @@ class Text:
             "", *["import math"] * ("math." in call),
             "import torch", "from torch import empty_strided", "",
             *(printer.prelude for printer in self.printers.values()),
-            "from minicompile.emit.program import results_of, in_layout",
+            "from minicompile.emit.program import in_layout",
             "", "aten = torch.ops.aten", *(
                 f'{name} = torch.device("{device}")'
                 for device, name in self.devices.items())])
@@ -204,7 +204,8 @@ class Text:
                 tuple(map(str, step.symbols)))]
 
     def extern(self, step: Extern) -> list[str]:
-        """The call of an operator, its results in the right layout."""
+        """The call of an operator, its results in the right layout. One
+        without a schema gives several."""
         space, name, *_ = f"{step.target}.".split(".")
         schema = step.target._schema if isinstance(
             step.target, torch._ops.OpOverload) else None
@@ -220,8 +221,7 @@ class Text:
         one = schema and len(schema.returns) == 1 and (
             "List" not in str(schema.returns[0].type))
         if any(step.outputs):
-            text = (f"{names[0]} = {text}" if one
-                    else f"{listed(names)} = results_of({text})")
+            text = f"{names[0] if one else listed(names)} = {text}"
         if space == "aten" and name in ROW_MAJOR:
             return [text]
         theirs = schema and space not in ("aten", "prims")
@@ -310,8 +310,3 @@ def in_layout(tensor: torch.Tensor, shape: tuple[int, ...],
     once = tuple(slice(None if step else 1) for step in stride)
     fresh[once].copy_(tensor[once])
     return fresh
-
-
-def results_of(result: object) -> tuple:
-    """The tuple of an operator's results, whatever it returns."""
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -217,7 +217,7 @@ def test_what_no_text_can_name_is_given_to_the_program():
 
     def operator(tensor, what):
         called.append(what)
-        return tensor + 1
+        return tensor + 1,  # several, as an operator on graphs gives
 
     steps = [Extern(operator, (view(x), thing), {}, (y,))]
     given = torch.randn(4)
