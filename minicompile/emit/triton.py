@@ -197,15 +197,6 @@ class TritonWriter(Writer):
         self.program = "tl.program_id(0)" + (
             f".to({self.tiling.counted})" * bool(self.tiling.counted))
 
-    def work(self) -> None:
-        """Load first what waits for no value: a check may stop a program,
-        and what is behind it waits until its operand is there."""
-        begin = self.stages[0].row + self.stages[0].body
-        if not self.tiling.looped:
-            self.compute(node for node in begin if isinstance(
-                node, Load) and not node.parts)
-        super().work()
-
     def blocks(self) -> None:
         """Write where this program's block of points lies."""
         if self.tiling.large:

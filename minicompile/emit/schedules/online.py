@@ -33,7 +33,7 @@ from math import inf
 import torch
 
 from ...core.index import enclosed
-from ...core.loops import Const, Expression, Op, Position, walk
+from ...core.loops import Const, Expression, Load, Op, Position, walk
 from ..triton import ACROSS, TRITON, WRITERS, TritonWriter
 from ..writer import Fold, Stage, Store, ends
 
@@ -113,6 +113,15 @@ def together(work: tuple[Stage, ...]) -> dict[Fold, tuple[str, Fold]]:
 
 class ScanningWriter(TritonWriter):
     """A writer of scans, too."""
+
+    def work(self) -> None:
+        """Load first what waits for no value: a check may stop a program,
+        and what is behind it waits until its operand is there."""
+        begin = self.stages[0].row + self.stages[0].body
+        if not self.tiling.looped:
+            self.compute(node for node in begin if isinstance(
+                node, Load) and not node.parts)
+        super().work()
 
     def fold(self, fold: Fold) -> None:
         """Write the reductions up to each element of a block."""
