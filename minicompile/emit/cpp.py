@@ -118,8 +118,8 @@ def mixes(kernel: Kernel) -> bool:
     return any(mask - {v} for v in short for mask in masks)
 
 
-#: How kernels are printed: the last row decides.
-TEXTS: list[Callable[[Kernel], str]] = [text_of]
+#: How kernels are printed, by their class.
+TEXTS: dict[type[Kernel], Callable[[Kernel], str]] = {Kernel: text_of}
 
 
 def types(kernel: Kernel) -> dict[str, str]:
@@ -236,7 +236,7 @@ class CppPrinter:
 
     def text(self, kernel: Kernel) -> str:
         """The kernel as a C++ function."""
-        return TEXTS[-1](kernel)
+        return TEXTS[type(kernel)](kernel)
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""

@@ -47,8 +47,8 @@ class Launch:
                 *map(argument, given), *more, **self.options)
 
 
-#: How kernels are printed: the last row decides.
-TEXTS: list[Callable[[Kernel], str]] = [print_kernel]
+#: How kernels are printed, by their class.
+TEXTS: dict[type[Kernel], Callable[[Kernel], str]] = {Kernel: print_kernel}
 #: What `numerics` makes of a kernel's text.
 NUMERICS: dict[str, Callable[[str], str]] = {"eager": str}
 
@@ -72,7 +72,7 @@ class TritonPrinter:
 
     def text(self, kernel: Kernel) -> str:
         """The kernel as a decorated function of Triton."""
-        return NUMERICS[self.numerics](TEXTS[-1](kernel))
+        return NUMERICS[self.numerics](TEXTS[type(kernel)](kernel))
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The kernels, after the functions that they call."""

@@ -164,7 +164,7 @@ def print_kernel(kernel: Kernel, tile: Callable[[Kernel], Tiling] | None
     if tiling.large:
         about.append(f"wide={given} " + " or ".join(
             f"{large} > {NARROW}" for large in tiling.large))
-    body = WRITERS[-1](kernel, tiling=tiling)
+    body = WRITERS[type(tiling)](kernel, tiling=tiling)
     body.blocks()
     body.work()
     if any("device.checked(" in line for line in body.lines):
@@ -365,5 +365,5 @@ class TritonWriter(Writer):
         return f"{name or 'tl.reduce'}({', '.join(given)})"
 
 
-#: What makes the writer of a kernel with a `tiling`: the last of these.
-WRITERS: list[Callable[..., TritonWriter]] = [TritonWriter]
+#: The writer of a kernel, by the class of its tiling.
+WRITERS: dict[type[Tiling], type[TritonWriter]] = {Tiling: TritonWriter}

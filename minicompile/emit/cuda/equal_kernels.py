@@ -150,10 +150,8 @@ def together(members: list[Step]) -> Step:
                  tuple(members))
 
 
-def print_batch(kernel: Kernel) -> str:
+def print_batch(kernel: Batch) -> str:
     """A kernel that does what one of its members does."""
-    if not isinstance(kernel, Batch):
-        return print_kernel(kernel)
     one = replace(kernel.members[0], name=f"{kernel.name}_each")
     about, jit, body = print_kernel(one).rpartition("@triton.jit\n")
     names = [argument(kernel, name)
@@ -181,5 +179,5 @@ def pick(number, choices):
     return found
 ''')
 
-TEXTS.append(print_batch)
+TEXTS[Batch] = print_batch
 PLANS.append(batched)

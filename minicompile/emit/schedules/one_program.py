@@ -149,10 +149,8 @@ def calls(kernel: Chain, text: Callable[[Kernel], str]
     return [text for _, text in parts.values()], found
 
 
-def print_chain(kernel: Kernel) -> str:
+def print_chain(kernel: Chain) -> str:
     """A kernel that calls what its members do, in turn."""
-    if not isinstance(kernel, Chain):
-        return print_plainly(kernel)
     texts, found = calls(kernel, partial(print_kernel, tile=single))
     parts = [text.rpartition("@triton.jit\n") for text in texts]
     how = [f"@triton.jit{'(noinline=True)' * (count > 1)}"
@@ -175,10 +173,8 @@ def print_chain(kernel: Kernel) -> str:
         *(f"    {line}" for line in lines)])
 
 
-def print_in_cpp(kernel: Kernel) -> str:
+def print_in_cpp(kernel: Chain) -> str:
     """The same in C++."""
-    if not isinstance(kernel, Chain):
-        return cpp.text_of(kernel)
     texts, found = calls(kernel, cpp.text_of)
     kinds = cpp.types(kernel)
     return "\n".join([
@@ -189,7 +185,6 @@ def print_in_cpp(kernel: Kernel) -> str:
         *(f"    {call};" for call in found), "}"])
 
 
-before, print_plainly = PLANS[-1], TEXTS[-1]
+before = PLANS[-1]
 PLANS.append(chained)
-TEXTS.append(print_chain)
-cpp.TEXTS.append(print_in_cpp)
+TEXTS[Chain], cpp.TEXTS[Chain] = print_chain, print_in_cpp

@@ -34,7 +34,7 @@ import torch
 
 from ...core.index import enclosed
 from ...core.loops import Const, Expression, Load, Op, Position, walk
-from ..triton import ACROSS, TRITON, WRITERS, TritonWriter
+from ..triton import ACROSS, TRITON, WRITERS, Tiling, TritonWriter
 from ..writer import Fold, Stage, Store, ends
 
 
@@ -290,5 +290,5 @@ class OnlineWriter(ScanningWriter):
                  f"{name}, {self.read(never)})")
 
 
-WRITERS.append(OnlineWriter)
+WRITERS[Tiling] = OnlineWriter
 ACROSS["cumsum"] = "tl.sum"

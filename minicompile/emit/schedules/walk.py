@@ -121,8 +121,7 @@ class WalkingWriter(ScanningWriter):
         self.compute(stage.body)
 
 
-before, plainly = TILINGS[-1], WRITERS[-1]
+before = TILINGS[-1]
 TILINGS.append(walking)
-WRITERS.append(lambda kernel, tiling: (WalkingWriter if isinstance(
-    tiling, Walk) else plainly)(kernel, tiling=tiling))
+WRITERS[Walk] = WalkingWriter
 WALKING["cuda"] = 40_960
