@@ -22,7 +22,7 @@ from torch import fx
 from minicompile import fusion, split
 from minicompile.core.loops import Kernel
 from minicompile.emit.launch import TritonPrinter
-from minicompile.emit.triton import TILINGS, argument
+from minicompile.emit.triton import TILINGS, arguments
 
 TYPES = {torch.float64: "*fp64", torch.float32: "*fp32",
          torch.bfloat16: "*bf16", torch.float16: "*fp16",
@@ -107,8 +107,9 @@ def compiled(kernel: Kernel, wide: bool = False,
               for load in loop.loads} | {
         name: b.dtype for name, b in kernel.written.items()}
     order = [*kernel.read, *kernel.written]
-    signature = {argument(kernel, n): "fp32" if n in kernel.numbers
-                 else TYPES[dtypes[n]] for n in order} | (
+    signature = {
+        name: "fp32" if n in kernel.numbers else TYPES[dtypes[n]]
+        for name, n in zip(arguments(kernel), order)} | (
         dict.fromkeys(map(str, kernel.symbols), "i64" if wide else "i32"))
     fixed = {name: wide for name in launch.kernel.arg_names
              if name not in signature}

@@ -153,9 +153,8 @@ def print_kernel(kernel: Kernel, tile: Callable[[Kernel], Tiling] | None
             for loop in kernel.loops))
     tiling = (tile or TILINGS[-1])(kernel)
     symbols = [*map(str, kernel.symbols)]
-    names = [argument(kernel, name)
-             for name in (*kernel.read, *kernel.written)]
-    names += symbols + ["wide: tl.constexpr"] * bool(tiling.large)
+    names = [*arguments(kernel), *symbols,
+             *["wide: tl.constexpr"] * bool(tiling.large)]
     fixed = [symbol.name for symbol in kernel.symbols if symbol.is_number]
     sized = len(fixed) < len(symbols)
     given = f"lambda {', '.join(symbols)}:" if sized else "lambda:"
@@ -178,9 +177,10 @@ def print_kernel(kernel: Kernel, tile: Callable[[Kernel], Tiling] | None
         *body.lines])
 
 
-def argument(kernel: Kernel, name: str) -> str:
-    """The kernel's name for a tensor's address, or for a number."""
-    return f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
+def arguments(kernel: Kernel) -> list[str]:
+    """The kernel's names for tensors' addresses, and for numbers."""
+    return [f"{name}_{'number' if name in kernel.numbers else 'ptr'}"
+            for name in (*kernel.read, *kernel.written)]
 
 
 @dataclass
@@ -274,8 +274,8 @@ class TritonWriter(Writer):
             mask = self.mask(along, self.read(node.mask))
             other = f", other={TRITON.literal(0, node.dtype)}"
         text = TRITON.scalar.format(
-            argument(self.kernel, node.buffer),
-            type=TRITON.type_of(node.dtype)) if node.host else (
+            f"{node.buffer}_number", type=TRITON.type_of(node.dtype)) if (
+            node.host) else (
             f"tl.load({self.pointer(node.buffer, node.index, along)}"
             f"{mask}{other})")
         return f"{text}.to(tl.float32)" if node.dtype in HALVES else text

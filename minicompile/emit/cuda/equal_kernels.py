@@ -21,7 +21,7 @@ from ...core.schedule import Extern, Step, made_by, reads_of
 from ..launch import TEXTS, TritonPrinter
 from ..target import FUNCTIONS
 from ..program import PLANS, Text, device_of
-from ..triton import argument, print_kernel
+from ..triton import arguments, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
 MOST, MOST_TENSORS = 16, 160
@@ -154,17 +154,13 @@ def print_batch(kernel: Batch) -> str:
     """A kernel that does what one of its members does."""
     one = replace(kernel.members[0], name=f"{kernel.name}_each")
     about, jit, body = print_kernel(one).rpartition("@triton.jit\n")
-    names = [argument(kernel, name)
-             for name in (*kernel.read, *kernel.written)]
-    choices = zip(*(
-        [argument(each, name) for name in (*each.read, *each.written)]
-        for each in kernel.members))
+    choices = zip(*map(arguments, kernel.members))
     given = (f"pick(member, ({', '.join(choice)}))" if len({*choice}) > 1
              else choice[0] for choice in choices)
     return "\n".join([
         f"{jit}{body}", "", "",
         f"{about.rstrip()[:-1]}, members={len(kernel.members)})",
-        f"{jit}def {kernel.name}({', '.join(names)}):",
+        f"{jit}def {kernel.name}({', '.join(arguments(kernel))}):",
         "    member = tl.program_id(1)",
         f"    {one.name}(" + ",\n        ".join(given) + ")"])
 

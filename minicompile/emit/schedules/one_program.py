@@ -28,7 +28,7 @@ from ..cuda.equal_kernels import MOST_TENSORS
 from ..launch import TEXTS, TritonPrinter
 from ..program import PLANS, Text, device_of
 from ..target import TRITON
-from ..triton import Axis, Tiling, argument, pow2, print_kernel
+from ..triton import Axis, Tiling, arguments, pow2, print_kernel
 from ..writer import computes
 
 #: The elements of a small kernel, and how many of them a warp has; how many
@@ -143,9 +143,8 @@ def calls(kernel: Chain, text: Callable[[Kernel], str]
         if first not in parts:
             name = f"{member.name}_part"
             parts[first] = name, text(replace(member, name=name))
-        found.append(f"{parts[first][0]}(" + ", ".join(
-            argument(kernel, each)
-            for each in (*member.read, *member.written)) + ")")
+        found.append(
+            f"{parts[first][0]}({', '.join(arguments(member))})")
     return [text for _, text in parts.values()], found
 
 
@@ -157,19 +156,17 @@ def print_chain(kernel: Chain) -> str:
            for count in Counter(kernel.alike).values()]  # compiled once
     checked = any("debug=True" in about for about, *_ in parts)
     warps = max(single(each).warps for each in kernel.members)
-    lines = [f"{argument(kernel, b.name)} = ({kernel.scratch}_ptr + {at})"
+    lines = [f"{b.name}_ptr = ({kernel.scratch}_ptr + {at})"
              f".to(tl.pointer_type({TRITON.types[b.dtype]}))"
              for b, at in zip(kernel.inner, kernel.places)]
     lines += [line for call in found
               for line in (call, "tl.debug_barrier()")][:-1]
-    names = [argument(kernel, name)
-             for name in (*kernel.read, *kernel.written)]
     return "\n".join([
         *(f"{jit}\n{body}\n\n" for jit, (*_, body) in zip(how, parts)),
         *(f"# {each}" for each in computes(kernel)),
         f"@launched(grid=lambda: 1, warps={warps}"
         + ", debug=True, sanitize_overflow=False" * checked + ")",
-        f"@triton.jit\ndef {kernel.name}({', '.join(names)}):",
+        f"@triton.jit\ndef {kernel.name}({', '.join(arguments(kernel))}):",
         *(f"    {line}" for line in lines)])
 
 
