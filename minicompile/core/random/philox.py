@@ -50,11 +50,8 @@ def uniform(seed: torch.Tensor, draw: int,
     return philox(seed[0], seed[1] + draw, position).view(shape)
 
 
-@uniform.register_fake
-def _like_uniform(seed, draw, size):
-    """The operator on fake tensors."""
-    return seed.new_empty(size, dtype=torch.float32)
-
+uniform.register_fake(lambda seed, _, size: seed.new_empty(
+    size, dtype=torch.float32))
 
 OPS["uniform"] = philox
 #: The operator: a seed of two int64, which draw, a size -> float32.

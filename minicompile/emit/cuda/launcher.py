@@ -246,11 +246,7 @@ class CudaPrinter(TritonPrinter):
     def __init__(self, device: torch.device, numerics: str = "eager"):
         super().__init__(device, numerics)
         self.compiles = torch.cuda.is_available()
-
-    @property
-    def begin(self) -> str:
-        """The line that asks once for the stream of the kernels."""
-        return f"stream = stream_of({self.device})"
+        self.begin = f"stream = stream_of({self.device})"
 
 
 def begin(text: Text, names: dict) -> Callable[[], None]:

@@ -93,7 +93,8 @@ def line(kernel: Kernel, first: Variable | None) -> Tiling:
     if max(beside.values(), default=0) >= WINDOW:
         thread = 2
     block = _fitted(_count(kernel.rows), 128 * thread, 128)
-    return Tiling((Axis("x", _last(kernel.ranges, first), block),),
+    across = tuple(sorted(kernel.ranges, key=first.__eq__))
+    return Tiling((Axis("x", across, block),),
                   max(1, block // (32 * thread)))
 
 
@@ -253,7 +254,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     """
     count, length = _count(kernel.rows), kernel.row_length
     whole = pow2(min(most_of(length), 2 * HELD))
-    across = _last(kernel.ranges, first)
+    across = tuple(sorted(kernel.ranges, key=first.__eq__))
     led = ways(kernel) - {"exponentials"}
     sums = [loop for loop in kernel.loops if loop.reduction is not None]
     read = {load for loop in sums for load in loop.loads
@@ -326,12 +327,6 @@ def lower_pow2(count: int) -> int:
 def _count(size: Index) -> int:
     """How many there are; enough to keep the GPU busy, if not known."""
     return max(guess(size), 0 if size.constant is not None else 1 << 12)
-
-
-def _last(variables: tuple[Variable, ...],
-          last: Variable | None) -> tuple[Variable, ...]:
-    """The variables with `last` behind the others."""
-    return tuple(sorted(variables, key=lambda v: v == last))
 
 
 TILINGS.append(tile)
