@@ -87,8 +87,10 @@ def batched(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
         Members(form(step) if may_move(step, {*freed} - held, text)
                 else None, (step,), {*reads_of(step)}, writes_of(step))
         for step, freed in zip(text.schedule.steps, text.schedule.last_use)]
-    steps = tuple(together(launch.steps)
-                  for launch in joined(joined(launches)))
+    steps = tuple(
+        united(Batch, f"{one.name}_x{1 + len(more)}", (one, *more))
+        if more else one for one, *more in (
+            launch.steps for launch in joined(joined(launches))))
     first: dict[object, Kernel] = {}
     return steps, {step.name: first.setdefault(form(step), step)
                    for step in steps if isinstance(step, Kernel)}
@@ -138,16 +140,14 @@ def writes_of(step: Step) -> set[str]:
         step, Extern) else names
 
 
-def together(members: list[Step]) -> Step:
-    """The kernels as one; a single step as it is."""
-    first, *more = members
-    if not more:
-        return first
-    return Batch(f"{first.name}_x{len(members)}", first.ranges,
-                 first.reduced, tuple(
-                     loop for each in members for loop in each.loops),
-                 frozenset().union(*(each.internal for each in members)),
-                 tuple(members))
+def united(kind: type[Batch], name: str, members: tuple[Kernel, ...],
+           internal: Iterable[str] = (), *more: object) -> Batch:
+    """Kernels as one of a kind, to which these buffers are internal, too.
+    """
+    return kind(name, members[0].ranges, members[0].reduced, tuple(
+        loop for each in members for loop in each.loops), frozenset(
+            internal).union(*(each.internal for each in members)),
+        members, *more)
 
 
 def print_batch(kernel: Batch) -> str:

@@ -24,7 +24,7 @@ from ...core.index import index
 from ...core.loops import Buffer, Kernel
 from ...core.schedule import Step
 from .. import cpp
-from ..cuda.equal_kernels import MOST_TENSORS
+from ..cuda.equal_kernels import MOST_TENSORS, Batch, united
 from ..launch import TEXTS, TritonPrinter
 from ..program import PLANS, Text, device_of
 from ..target import TRITON
@@ -39,12 +39,11 @@ ALIGNED = 16
 
 
 @dataclass(frozen=True)
-class Chain(Kernel):
+class Chain(Batch):
     """The loops of kernels that one program runs, one after the other, and
     their results that lie in its piece of memory. `alike` has for each the
     name of the first in the program that is equal."""
 
-    members: tuple[Kernel, ...] = ()
     alike: tuple[str, ...] = ()
     inner: tuple[Buffer, ...] = ()
 
@@ -125,11 +124,9 @@ def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]],
     dead = {name for _, freed in run for name in freed}.difference(
         b.into for b in written)
     inner = tuple(b for b in written if b.name in dead and not b.into)
-    return Chain(
-        f"{first.name}_and_{len(more)}_more", first.ranges, first.reduced,
-        tuple(loop for each in members for loop in each.loops),
-        frozenset(b.name for b in inner).union(
-            *(each.internal for each in members)), members,
+    return united(
+        Chain, f"{first.name}_and_{len(more)}_more", members,
+        (b.name for b in inner),
         tuple(launched[each.name].name for each in members), inner),
 
 
