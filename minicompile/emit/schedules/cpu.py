@@ -227,8 +227,8 @@ class OrderedWriter(CppWriter):
         Rows keep their expensive values from pass to pass, if these are
         not too many.
         """
+        kernel = self.kernel = by_fours(self.kernel)
         super().__post_init__()
-        kernel = self.kernel
         inner = fastest(kernel, row=guess(kernel.row_length) or 1)
         lanes = (inner,) if inner in kernel.ranges else ()
         few = interleaved(kernel)
@@ -581,4 +581,4 @@ template <class T> struct Scratch {  // what does not fit on the stack
 #: branches into vector loops.
 FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps",
           *openmp()]
-BODIES.append(lambda kernel: OrderedWriter(by_fours(kernel)).body())
+BODIES.append(lambda kernel: OrderedWriter(kernel).body())

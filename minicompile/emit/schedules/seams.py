@@ -17,7 +17,7 @@ from ...core.index import Variable, coefficient, in_range, index
 from ...core.loops import (REDUCTIONS, SIMPLIFY, Const, Kernel, Loop, Op,
                            Position, rewrite, walk)
 from ..cpp import BODIES
-from .cpu import OrderedWriter, adds, by_fours, interleaved, with_parts
+from .cpu import OrderedWriter, adds, interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
 MOST = 64
@@ -107,8 +107,7 @@ def unrolled(kernel: Kernel, pieces: tuple[Kernel, ...]) -> Kernel:
 def in_pieces(kernel: Kernel) -> list[str]:
     """The lines inside the function, each piece in a block. If there is
     enough work, threads are woken once for all pieces."""
-    writers = [OrderedWriter(by_fours(piece))
-               for piece in split_at_seams(kernel)]
+    writers = [*map(OrderedWriter, split_at_seams(kernel))]
     if len(writers) == 1:
         return writers[0].body()
     work = (kernel.rows * kernel.row_length).constant or 0
