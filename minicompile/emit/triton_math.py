@@ -20,10 +20,8 @@ INTERPRETED = not isinstance(tl.sum, JITFunction)
 class _Interpreted:
     """`libdevice` for the interpreter: PyTorch on the blocks' arrays."""
 
-    names = {"rint": "round"}
-
     def __getattr__(self, name: str):
-        function = getattr(torch, self.names.get(name, name))
+        function = getattr(torch, {"rint": "round"}.get(name, name))
         return lambda *operands: _computed(function, operands)
 
 

@@ -37,7 +37,7 @@ from ..lowerings import (SPLITS, LoweringContext, Value, axes, broadcast,
                          divided_by, elements, literal, loaded, operation,
                          points)
 from ..rules.arithmetic import MOMENTS, moments, reshaped, squared
-from ..rules.indexing import inside_or, test
+from ..rules.indexing import inside_or, test, with_axis
 from .memory import NEAREST, touched, variables_of
 
 #: Chunks of the rows, at most; the rows and the elements of one step.
@@ -258,7 +258,11 @@ def split_moments(context: LoweringContext, a: Value,
         return None
     some = in_parts(in_rows(a, reduced), parts, "sum", turns=False)
     *size, length = some.shape
-    added = partial(added_in_one, context)
+
+    def added(a: Value, reduced: tuple[int, ...]) -> Value:
+        return context.lowering.fill(context.node, a, with_axis(
+            a.shape, *reduced, index(1)), reduced, "sum")
+
     sums, squares = (reshaped(each, (*size,)) for each in moments(
         added, some, (len(size),)))
     whole = added(sums, (0,))
@@ -268,14 +272,6 @@ def split_moments(context: LoweringContext, a: Value,
         "add", squares.element, operation(
             "mul", between.element, literal(length, a.dtype))))
     return whole, added(all_squares, (0,))
-
-
-def added_in_one(context: LoweringContext, a: Value,
-                 reduced: tuple[int, ...]) -> Value:
-    """The sums, their dimensions kept, of what is not split again."""
-    shape = tuple(index(1) if axis in reduced else size
-                  for axis, size in enumerate(a.shape))
-    return context.lowering.fill(context.node, a, shape, reduced, "sum")
 
 
 def walk(groups: Groups) -> None:
