@@ -79,7 +79,8 @@ class Stage:
 
 @lru_cache(maxsize=16)  # the tiling asks, then the writer
 def stages(kernel: Kernel) -> tuple[Stage, ...]:
-    """The kernel's work in stages; each pass computes all it needs."""
+    """The kernel's work in stages; each pass computes all it needs. A
+    store over elements that are read waits for the last pass."""
     stores: dict[str, Store] = {}
     for loop in kernel.loops:
         stores[loop.buffer.name] = stored(loop, kernel, stores)
@@ -89,9 +90,11 @@ def stages(kernel: Kernel) -> tuple[Stage, ...]:
     for node in walk(*stores.values()):
         if node in needed:
             places[node] = placed(node, kernel, places)
+    passes = [place.stage for place in places.values() if place.element]
     for loop in kernel.loops:
-        if loop.buffer.into in kernel.read:
-            put_off(stores[loop.buffer.name], loop.buffer.into, places)
+        store = stores[loop.buffer.name]
+        if loop.buffer.into in kernel.read and places[store].element:
+            places[store] = Place(True, max(passes))
     last = max((place.stage for place in places.values()), default=0)
     return tuple(_stage(number, places) for number in range(last + 1))
 
@@ -128,19 +131,6 @@ def placed(node: Work, kernel: Kernel, places: dict[Work, Place]) -> Place:
         or where is not None
         and not atoms_of(where).isdisjoint(kernel.reduced)), max(
             [0, *(place.stage + last for place in given)]))
-
-
-def put_off(store: Store, into: str, places: dict[Work, Place]) -> None:
-    """Let a store over what elements are read from be in the last pass
-    that reads it."""
-    reading: set[Work] = set()
-    for node, place in places.items():
-        if place.element and (
-                isinstance(node, Load) and node.buffer == into
-                or not reading.isdisjoint(node.parts)):
-            reading.add(node)
-    places[store] = places[store]._replace(stage=max(
-        [places[store].stage, *(places[node].stage for node in reading)]))
 
 
 def ends(node: Work) -> bool:
