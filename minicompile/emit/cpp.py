@@ -10,7 +10,6 @@ Inductor's are torch/_inductor/codegen/cpp.py and cpp_builder.py.
 import ctypes
 import platform
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -88,15 +87,10 @@ def text_of(kernel: Kernel) -> str:
 def head(kernel: Kernel) -> str:
     """The lines that begin the function."""
     kinds, names = types(kernel), (*kernel.read, *kernel.written)
-
-    def memory(name: str) -> str:
-        """The first name of what may have several."""
-        into = name in kernel.written and kernel.written[name].into
-        return memory(into) if into else name
-
-    times = Counter(map(memory, names))
+    shared = {name for b in kernel.written.values() if b.into in names
+              for name in (b.name, b.into)}
     given = [f"{'const ' * (name in kernel.read)}{kinds[name]}* "
-             f"{'__restrict ' * (times[memory(name)] == 1)}{name}_ptr"
+             f"{'__restrict ' * (name not in shared)}{name}_ptr"
              for name in names]
     given += [f"int64 {symbol}" for symbol in kernel.symbols]
     how = '__attribute__((optimize("no-tree-loop-vectorize"))) ' * mixes(
