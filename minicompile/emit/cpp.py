@@ -58,8 +58,7 @@ class CppWriter(Writer):
             case Load(buffer, where, dtype, mask):
                 text = f"{buffer}_ptr[{CPP.index(self.index(where))}]"
                 return text if mask is None else (
-                    f"{self.read(mask)} ? {text} : "
-                    f"{CPP.literal(0, dtype)}")
+                    f"{self.read(mask)} ? {text} : {CPP.literal(0, dtype)}")
         return super().value(node)
 
     def store(self, store: Store) -> str:

@@ -88,8 +88,7 @@ def counted(loop: Loop) -> Loop:
     return made if reduces else replace(made, reduction=None, turned=None)
 
 
-def unite(a: IterationDomain, b: IterationDomain
-          ) -> IterationDomain | None:
+def unite(a: IterationDomain, b: IterationDomain) -> IterationDomain | None:
     """A domain in which loops over either can run; None if there is none.
 
     Loops over rows alone can join a domain whose rows have elements, and

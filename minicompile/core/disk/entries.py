@@ -223,8 +223,7 @@ def load_cache(path: str | Path) -> int:
             try:
                 name, text = json.loads(line)
                 content = b64decode(text, validate=True)
-                if not name.endswith(SIGNED) or not is_sound(
-                        name, content):
+                if not name.endswith(SIGNED) or not is_sound(name, content):
                     raise ValueError
             except (AttributeError, TypeError, ValueError, RecursionError):
                 refused += 1

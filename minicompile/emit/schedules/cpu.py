@@ -79,8 +79,7 @@ def _cost(kernel: Kernel, variable: Variable, lanes: int, row: int
         lines = 1.0 if far is None else min(1.0, NEXT * abs(far)) or SAME
         inside = any(coefficient(where, v) != 0 for v in kernel.reduced)
         cost += lines if inside else lines / row
-    return cost * max(1.0, lanes / (
-        guess(variable.size) or 64))
+    return cost * max(1.0, lanes / (guess(variable.size) or 64))
 
 
 def turned_axis(kernel: Kernel, first: Variable,
@@ -485,8 +484,7 @@ class OrderedWriter(CppWriter):
 
     def accumulator(self, fold: Fold) -> str:
         """The accumulator's name; among rows side by side, its place."""
-        return self.partial.get(
-            fold, super().accumulator(fold)) + self.lane
+        return self.partial.get(fold, super().accumulator(fold)) + self.lane
 
     def accumulated(self, fold: Fold) -> torch.dtype:
         """The sum of few floats is one, too."""
@@ -579,6 +577,5 @@ template <class T> struct Scratch {  // what does not fit on the stack
 """.replace("WIDE", str(WIDE)))
 #: Partial redundancy elimination, sinking and threaded jumps would put
 #: branches into vector loops.
-FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps",
-          *openmp()]
+FLAGS += ["-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps", *openmp()]
 BODIES.append(lambda kernel: OrderedWriter(kernel).body())

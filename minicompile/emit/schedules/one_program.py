@@ -140,8 +140,7 @@ def calls(kernel: Chain, text: Callable[[Kernel], str]
         if first not in parts:
             name = f"{member.name}_part"
             parts[first] = name, text(replace(member, name=name))
-        found.append(
-            f"{parts[first][0]}({', '.join(arguments(member))})")
+        found.append(f"{parts[first][0]}({', '.join(arguments(member))})")
     return [text for _, text in parts.values()], found
 
 

@@ -266,8 +266,7 @@ def split_moments(context: LoweringContext, a: Value,
     sums, squares = (reshaped(each, (*size,)) for each in moments(
         added, some, (len(size),)))
     whole = added(sums, (0,))
-    between = squared(divided_by(sums, length),
-                      divided_by(whole, total))
+    between = squared(divided_by(sums, length), divided_by(whole, total))
     all_squares = replace(squares, element=operation(
         "add", squares.element, operation(
             "mul", between.element, literal(length, a.dtype))))
@@ -371,8 +370,7 @@ def is_worth(rows: Body, columns: Body) -> bool:
     count, width = elements((row.size, element.size)), int(element.size)
     size = max((load.dtype.itemsize for loop in loops for load in loop.loads
                 if element in atoms_of(load.index)), default=0)
-    if count * width < WORTH or (
-            width * size < BUSY and draws(loops)):
+    if count * width < WORTH or (width * size < BUSY and draws(loops)):
         return False
     reads = {*rows.reads, *columns.reads}
     held = sum(element in atoms_of(where) for _, where in reads) + sum(

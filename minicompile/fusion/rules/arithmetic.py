@@ -98,8 +98,7 @@ def remainder(a: Expression, by: Expression) -> Expression:
     off = uneven(rest, by)
     if by.dtype.is_floating_point:  # it may be infinite
         return operation("where", off, operation("add", rest, by), rest)
-    return operation("add", rest, operation(
-        "mul", cast(off, by.dtype), by))
+    return operation("add", rest, operation("mul", cast(off, by.dtype), by))
 
 
 def div_floor(a: Expression, by: Expression) -> Expression:
@@ -257,8 +256,7 @@ def squared(a: Value, middle: Value) -> Value:
 
 
 #: Finds both sums of long rows; None, if `moments` will: the last.
-MOMENTS: list[Callable[..., tuple[Value, Value] | None]] = [
-    lambda *_: None]
+MOMENTS: list[Callable[..., tuple[Value, Value] | None]] = [lambda *_: None]
 
 
 def scan(kind: str, context: LoweringContext, a: Value, axis: int,

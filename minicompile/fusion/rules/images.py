@@ -24,8 +24,7 @@ from ...core.loops import Const, Expression
 from ..lowerings import (RULES, LoweringContext, Point, Value, axes, cast,
                          number, operation, points)
 from . import indexing
-from .indexing import (TRUE, Picked, both, compare, inside_or,
-                       with_axis)
+from .indexing import TRUE, Picked, both, compare, inside_or, with_axis
 from .pooling import total, within
 
 #: How many elements an element is repeated to, at most, if a loop adds up
