@@ -60,9 +60,9 @@ class Axis:
         """Whether the last block is full: no mask is needed."""
         return self.size % self.block == 0
 
-    def coordinates(self) -> dict[Variable, Index]:
-        """The loop variables in terms of the one number."""
-        number = index(Variable(self.name, self.size))
+    def coordinates(self, at: Index | None = None) -> dict[Variable, Index]:
+        """The loop variables in terms of the one number, or `at` one."""
+        number = at or index(Variable(self.name, self.size))
         return dict(zip(self.variables, unflatten(number, tuple(
             variable.size for variable in self.variables))))
 

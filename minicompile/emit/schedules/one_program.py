@@ -24,7 +24,7 @@ from ...core.index import index
 from ...core.loops import Buffer, Kernel
 from ...core.schedule import Step
 from .. import cpp
-from ..cuda.equal_kernels import MOST_TENSORS, Batch, united
+from ..cuda.equal_kernels import MOST_TENSORS, Batch, batched, united
 from ..launch import TEXTS, TritonPrinter
 from ..program import PLANS, Text, device_of
 from ..target import TRITON
@@ -96,7 +96,7 @@ def joins(run: list[Step], step: Step) -> bool:
 
 def chained(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
     """The steps of a program, small kernels in a row as one."""
-    steps, launched = before(text)
+    steps, launched = batched(text)
     schedule = replace(text.schedule, steps=steps)
     runs: list[list[tuple[Step, tuple[str, ...]]]] = []
     for step, freed in zip(steps, schedule.last_use):
@@ -178,6 +178,5 @@ def print_in_cpp(kernel: Chain) -> str:
         *(f"    {call};" for call in found), "}"])
 
 
-before = PLANS[-1]
 PLANS.append(chained)
 TEXTS[Chain], cpp.TEXTS[Chain] = print_chain, print_in_cpp

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from ...core.index import Index, Variable, atoms_of, index, substitute
-from ...core.loops import Kernel, Load, Loop, draws, unflatten
+from ...core.loops import Kernel, Load, Loop, draws
 from ...core.machines.cost import WALKING
 from ..triton import TILINGS, TRITON, WRITERS, Axis, Tiling, pow2
 from ..writer import Fold, Stage, Store
-from .gpu import counting, lower_pow2
+from .gpu import counting, lower_pow2, tile
 from .online import ScanningWriter
 
 #: The elements of a block of rows, at most, and the warps for them. Half as
@@ -54,7 +54,7 @@ def down(kernel: Kernel) -> list[Loop]:
 def walking(kernel: Kernel) -> Tiling:
     """Whole rows in registers, some of them at a time."""
     if not down(kernel):
-        return before(kernel)
+        return tile(kernel)
     loop, *_ = sums = down(kernel)
     whole = pow2(int(kernel.row_length))
     held = len(sums) + len({
@@ -78,9 +78,7 @@ class WalkingWriter(ScanningWriter):
 
     def __post_init__(self):
         super().__post_init__()
-        variables = self.tiling.axes[0].variables
-        at = dict(zip(variables, unflatten(self.tiling.first, tuple(
-            v.size for v in variables))))
+        at = self.tiling.axes[0].coordinates(self.tiling.first)
         work = dict.fromkeys(node for stage in self.stages
                              for node in (*stage.row, *stage.body))
         last = [node for node in work if isinstance(node, Store)
@@ -121,7 +119,6 @@ class WalkingWriter(ScanningWriter):
         self.compute(stage.body)
 
 
-before = TILINGS[-1]
 TILINGS.append(walking)
 WRITERS[Walk] = WalkingWriter
 WALKING["cuda"] = 40_960
