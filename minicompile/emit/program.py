@@ -204,8 +204,7 @@ class Text:
                 tuple(map(str, step.symbols)))]
 
     def extern(self, step: Extern) -> list[str]:
-        """The call of an operator, its results in the right layout. One
-        without a schema gives several."""
+        """The call of an operator, its results in the right layout."""
         space, name, *_ = f"{step.target}.".split(".")
         schema = step.target._schema if isinstance(
             step.target, torch._ops.OpOverload) else None
@@ -218,7 +217,7 @@ class Text:
             f"{key}={self.value(a)}" for key, a in step.kwargs.items()]
         text = f"{called}({', '.join(arguments)})"
         names = [self.names[b.name] if b else "_" for b in step.outputs]
-        one = schema and len(schema.returns) == 1 and (
+        one = schema and len(schema.returns) == 1 and (  # else several
             "List" not in str(schema.returns[0].type))
         if any(step.outputs):
             text = f"{names[0] if one else listed(names)} = {text}"
