@@ -22,13 +22,16 @@ from ..core.graph import render
 from ..core.guard import Guard, Local, Source
 from ..core.state import kept
 from .frame import RETURN, Frame
-from .graph_breaks import CONTINUATIONS, breaking, ending, stops
 from .reasons import WAYS, Raised, Stopped, internal, unsupported
+from .reconstruct import Rebuild
 from .recorder import ConstantSizes, History, storage
 from .tracer import Tracer, rely_on_code
 
 __all__ = ["CONTINUATIONS", "History", "Trace", "is_compiling", "trace",
            "traced_by"]
+
+#: Functions of frames' values that are the rest of a call, compiled, too.
+CONTINUATIONS: set[types.FunctionType] = set()
 
 
 @dataclass(frozen=True)
@@ -64,39 +67,24 @@ def trace(function: types.FunctionType, locals: tuple, *,
     """
     if not isinstance(function, types.FunctionType):
         raise unsupported("code", repr(function))
-    history = history or History()
-    ways, first = [(None, history.compiling)], None
-    for at, (moment, history.compiling) in enumerate(ways, 1):
-        try:
-            return traced_by(
-                Tracer(function, history, moment), locals, first)
-        except Unsupported as error:
-            last = Unsupported(*error.args)  # holds no frames
-            if breaks and (history.compiling is ways[0][1]
-                           or first.kind == "exception"):
-                ways[at:at] = [way for stop in error.stops if (
-                    way := (stop, history.compiling)) not in ways]
-            if first is None or moment and error.stops:
-                first, cause = last, error.__cause__
-                ways[at:at] = [(None, False)] * (  # as in eager
-                    error.kind == "exception" and history.compiling)
-    history.compiling = ways[0][1]
-    never = first.kind != "exception" and last.reason != first.reason
-    raise Unsupported(first.kind, first.reason + never * (
-        f"; no break can be there: {last.reason}"), first.where, first.hint
-        ) from cause
+    return WAYS["attempts"](
+        function, locals, breaks, history or History())
 
 
-def traced_by(tracer: Tracer, locals: tuple,
-              why: Unsupported | None = None) -> Trace:
-    """The trace, up to where the tracer is to stop, and `why` it does."""
+#: Without a row of the reference, a trace is tried once, and never cut.
+WAYS |= {"attempts": lambda function, locals, _, history: traced_by(
+    Tracer(function, history), locals), "stops": lambda *_: []}
+
+
+def traced_by(tracer: Tracer, locals: tuple) -> Trace:
+    """The trace, up to where the tracer is to stop."""
     with kept(), ExitStack() as stack:
         if tracer.inference:  # it hides what is written
             stack.enter_context(inference_mode(False))
             _set_grad_enabled(False)
         stack.enter_context(tracer.recorder.fake_mode)
         try:
-            return _traced(tracer, *_run(tracer, locals, why))
+            return _traced(tracer, *_run(tracer, locals))
         except Exception as error:
             raise _refusal(tracer, error) from getattr(
                 error, "exception", None)
@@ -121,13 +109,11 @@ def _refusal(tracer: Tracer, error: Exception) -> Unsupported:
     elif not isinstance(error, Unsupported):
         error = internal(error)
     refusal = error.at(place) if place else error
-    refusal.stops = getattr(error, "stops", []) or (
-        [] if tracer.stop or refusal.kind in ("recursion", "finalizer")
-        else stops(tracer.left))
+    refusal.stops = WAYS["stops"](tracer, error)
     return refusal
 
 
-def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
+def _run(tracer: Tracer, locals: tuple) -> tuple:
     """Run the code on stand-ins of its arguments, up to `finish`."""
     rely_on_code(tracer, tracer.function)
     names = {name: WAYS["grown"](tracer.outside, value, Local(name, at))
@@ -136,12 +122,12 @@ def _run(tracer: Tracer, locals: tuple, why: Unsupported | None) -> tuple:
     try:
         how, result = Frame(tracer, tracer.function, names).run()
     except Stopped as stopped:
-        frames = stopped.args[0]
-        if len(WAYS["waits"](tracer.left)) < len(frames):
-            raise unsupported("code", "something in between") from None
-        return *breaking(tracer, frames), (Unsupported(*why.args),)
+        return WAYS["breaking"](tracer, *stopped.args)
     assert how is RETURN
-    return ending(tracer, result)
+    rebuild = Rebuild(tracer)
+    returned = rebuild.value(result)
+    return rebuild, rebuild.function([
+        *tracer.outside.statements(rebuild), f"return {returned}"])
 
 
 def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:

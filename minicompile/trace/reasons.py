@@ -45,10 +45,7 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("mapping", "builtin", "`**` of an object"),
     ("write", "effect", "a write"),
     ("tensor", "attribute", "what a tensor knows"),
-    ("marked", "disabled", "a function"), ("out", "effect", "out="),
-    ("perform", "opcode", "in a `try`"),
-    ("handlers", "code", "a function with a `try`"),
-    ("return", "code", "a function that another one has called"))}
+    ("marked", "disabled", "a function"), ("out", "effect", "out="))}
 
 
 class Raised(Exception):

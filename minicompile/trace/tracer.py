@@ -68,9 +68,9 @@ class Tracer:
     """The state of one trace; opcodes and rules act through it."""
 
     def __init__(self, function: types.FunctionType, history: History,
-                 stop: int | None = None):
+                 stop: int | None = None, why: Unsupported | None = None):
         self.function = function
-        self.clock, self.stop = 0, stop
+        self.clock, self.stop, self.why = 0, stop, why
         self.inference = torch.is_inference_mode_enabled()
         self.frames: list = []
         self.left: list = []  # frames that wait where the trace failed

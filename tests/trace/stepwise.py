@@ -50,7 +50,7 @@ def every_cut(function, arguments):
             stops, why = error.stops, error
         for stop in stops:
             try:
-                made = traced_by(Tracer(function, History(), stop), locals, why)
+                made = traced_by(Tracer(function, History(), stop, why), locals)
             except Unsupported:
                 continue
             yield moment, lambda made=made, locals=locals: performed(

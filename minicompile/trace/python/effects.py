@@ -34,7 +34,7 @@ from .. import attributes
 from ..attributes import type_of
 from ..bytecode import Instruction
 from ..frame import NULL, OPCODES, TRUTH, Frame
-from ..graph_breaks import stops
+from .graph_breaks import stops
 from ..reasons import WAYS, refusing, unsupported
 from ..reconstruct import MAKERS, Rebuild
 from ..recorder import SETTLE, settled, storage

@@ -20,7 +20,7 @@ from ...core.guard import ABSENT, is_a
 from .. import attributes
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
-from ..graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
+from .graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
                             placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild

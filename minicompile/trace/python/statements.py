@@ -1,31 +1,21 @@
-"""The statements that few models need, and breaks at an `if` or a loop.
+"""The statements that few models need.
 
 In: a frame, the instruction's argument, the values it takes off the
-stack. Out: the values that CPython would push; where a trace cannot go
-on, the function that Python calls between two graphs.
+stack. Out: the values that CPython would push.
 Python makes a class, too: the `class` statement is a graph break.
 PyTorch has torch/_dynamo/symbolic_convert.py:InstructionTranslatorBase.
 """
 
 import builtins
-import functools
 import importlib.util
 import operator
 import sys
-from types import CellType, CodeType, FunctionType
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
-from ...core.guard import ABSENT, Item, is_a, trusted
+from ...core.guard import ABSENT, Item, trusted
 from .. import attributes
-from ..bytecode import NULL_ABOVE, decode
-from ..frame import (LOAD_FAST, NULL, OPCODES, TRUTH, Frame, load_cell,
-                     load_global, opcode, store_cell)
-from ..graph_breaks import (OPERATIONS, Break, FrameState, Named, _lines,
-                            going_on, made_once, op, placed, varint)
+from ..frame import (LOAD_FAST, OPCODES, load_cell, load_global, opcode,
+                     store_cell)
 from ..reasons import WAYS, Raised, unsupported
-from ..reconstruct import Rebuild
 from .callbacks import really
 from .objects import same
 
@@ -117,185 +107,6 @@ def UNPACK_EX(frame, counts, given):
     end = len(values) - after
     frame.stack += [*values[:before], values[before:end],
                     *values[end:]][::-1]
-
-# Breaks at an `if`, a loop, an attribute
-
-#: The code of a call.
-CALL = (lambda function, *given: function(*given)).__code__
-
-
-def at_line(place: FrameState, line: int) -> CodeType:
-    """The code of a call, which a traceback shows as a line of a frame."""
-    return CALL.replace(
-        co_filename=place.code.co_filename, co_name=place.code.co_name,
-        co_qualname=place.code.co_qualname, co_firstlineno=line,
-        co_linetable=_lines(len(CALL.co_code) // 2, 0))
-
-
-def question(at: Break, function, *given: str) -> list[str]:
-    """A function called on values, at the user's line."""
-    made = made_once(at_line, FrameState(at.frame.program.code, 0, ()),
-                     at.frame.function, line := at.step.line)
-    return [at.outside.constant(made, f"line_{line}").code(),
-            at.rebuild.known(function), *given]
-
-
-def ask_truth(at: Break) -> tuple:
-    """A value's truth: on in one branch or the other, or with the truth."""
-    steps, stack = at.frame.program.instructions, at.frame.stack
-    jump = steps[at.frame.next] if at.step.name == "TO_BOOL" else at.step
-    operation = question(at, bool, at.rebuild.value(stack[-1]))
-    if jump.name not in TRUTH:
-        return operation, [at.on(stack[:-1])]
-    when, stays = TRUTH[jump.name]
-    return operation, [
-        ("value" if when else "not value",
-         steps[jump.argument].start, stack if stays else stack[:-1]),
-        ("", jump.end, stack[:-1])]
-
-
-def ask_next(at: Break) -> tuple:
-    """An iterator's next item: on in the loop, or behind it."""
-    steps, stack = at.frame.program.instructions, at.frame.stack
-    end = at.outside.constant(ABSENT, "end").code()
-    return question(at, next, at.rebuild.value(stack[-1]), end), [
-        (f"value is {end}", steps[at.step.argument].start,
-         stack[:-1]), at.on(stack)]
-
-
-def ask_attribute(at: Break) -> tuple:
-    """An object's attribute, with the NULL that a call expects."""
-    (name, called), stack = at.step.argument, at.frame.stack
-    pair = [Named("value"), NULL][::1 if NULL_ABOVE else -1]
-    return question(at, getattr, at.rebuild.value(stack[-1]), repr(name)), [
-        ("", at.step.end, [*stack[:-1], *pair]) if called
-        else at.on(stack[:-1])]
-
-
-def enter(at: Break) -> tuple:
-    """A `with`, in a function that has no tensor all of its call: it holds
-    a lock or reads a file, and what it prepares is not to be compiled."""
-    if at.frames[1:] and not any(is_a(each, (Tensor, CellType))
-                                 for each in tree_leaves(at.frame.names)):
-        raise unsupported("code", "a function without tensors")
-    return at.single()
-
-
-OPERATIONS |= {**dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth),
-               "FOR_ITER": ask_next, "LOAD_ATTR": ask_attribute,
-               "BEFORE_WITH": enter}
-
-# What the rest of a frame reads
-
-#: Opcodes that do not go on with the next instruction.
-_LEAVING = {"JUMP", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"}
-
-
-@functools.cache
-def lives(code: CodeType) -> tuple[frozenset[str], ...]:
-    """For each position, the names whose values may still be read."""
-    whole = decode(code)
-    steps = [*enumerate(whole.instructions)]
-    alive, before = [frozenset()] * (len(steps) + 1), None
-    while before != alive:
-        before = list(alive)
-        for at, step in reversed(steps):
-            names = frozenset() if step.name in _LEAVING else alive[at + 1]
-            if "JUMP" in step.name or step.name in ("FOR_ITER", "SEND"):
-                names |= alive[step.argument]
-            if step.name == "STORE_FAST":
-                names -= {step.argument}
-            elif "_FAST" in step.name or "DEREF" in step.name:
-                names |= {step.argument}
-            if row := whole.handler(step.offset):
-                names |= alive[whole.at(row.target)]
-            alive[at] = names
-    return tuple(alive)
-
-
-
-def live(frame: Frame, offset: int) -> frozenset[str]:
-    """The names that are read from `offset` on, by a handler or super().
-    """
-    code, handler = frame.program.code, frame.handler()
-    of_super = {"__class__", *code.co_varnames[:1]} if (
-        "__class__" in code.co_freevars) else ()
-    return frozenset(of_super).union(*(
-        lives(frame.code)[frame.program.at(each)]
-        for each in (offset, *(handler or ())[:1])))
-
-
-WAYS["live"] = live
-
-# Breaks in a callee
-
-
-def returning(rebuild: Rebuild, outer: list[Frame], function, values: list
-              ) -> tuple[FunctionType, list[str]]:
-    """The function that goes on in the frames that wait: each calls the
-    next."""
-    for frame in reversed(outer):
-        place, held = placed(rebuild, frame, behind(frame), frame.stack)
-        function = made_once(calling, place, frame.function,
-                             frame.handler(), function)
-        values = [*held, *values]
-    return function, values
-
-
-def behind(frame: Frame) -> int:
-    """The offset where a frame goes on when its callee has returned.
-
-    A continuation that calls another jumps to that place.
-    """
-    step, steps = frame.current(), frame.program.instructions
-    return step.end if step.offset >= 0 else steps[
-        steps[frame.next].argument].start
-
-
-def calling(state: FrameState, handler, inner: FunctionType) -> CodeType:
-    """Code that rebuilds the frame, calls `inner`, and goes on.
-
-    The arguments behind the frame's own are those of `inner`.
-    """
-    count, code = inner.__code__.co_argcount, state.code
-    callee = op("PUSH_NULL"), op("LOAD_CONST", len(code.co_consts))
-    body = b"".join([*callee[::-1 if NULL_ABOVE else 1], *(
-        op("LOAD_FAST", state.arguments() + at) for at in range(count))])
-    body += op("BUILD_TUPLE", count) + op("CALL_FUNCTION_EX")
-    made = going_on(state, body, count, (inner,))
-    if handler:
-        shift = len(made.co_code) - len(code.co_code)
-        end = -len(op("JUMP_FORWARD", state.offset // 2))
-        made = made.replace(co_exceptiontable=handlers([
-            (end - len(body), end, *handler)], shift)
-            + made.co_exceptiontable)
-        decode(made, code, shift)
-    return made
-
-
-def handlers(rows, shift: int) -> bytes:
-    """An exception table of rows that are moved by `shift` bytes."""
-    table = b""
-    for start, end, target, depth, lasti in rows:
-        row = b"".join(varint(value, -1) for value in (
-            (start + shift) // 2, (end - start) // 2,
-            (target + shift) // 2, depth << 1 | lasti))
-        table += bytes((row[0] | 128,)) + row[1:]
-    return table
-
-
-def left_waiting(frames: list[Frame]) -> list[Frame]:
-    """The frames, but those of the standard library that end the list: what
-    it does for the program is one step to us."""
-    homes = [str(frame.globals.get("__name__")).partition(".")[0]
-             for frame in frames]
-    while homes[1:] and homes[-1] in sys.stdlib_module_names:
-        homes.pop()
-    return frames[:len(homes)]
-
-
-WAYS |= {"return": returning, "handlers": handlers,
-         "waits": left_waiting}
 
 # Patterns
 
