@@ -45,7 +45,8 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("mapping", "builtin", "`**` of an object"),
     ("write", "effect", "a write"),
     ("tensor", "attribute", "what a tensor knows"),
-    ("marked", "disabled", "a function"), ("out", "effect", "out="))}
+    ("marked", "disabled", "a function"), ("out", "effect", "out="),
+    ("device", "effect", "a default device"))}
 
 
 class Raised(Exception):

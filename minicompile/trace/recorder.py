@@ -29,7 +29,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import _get_qualified_name, map_aggregate
-from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import Unsupported
@@ -40,9 +39,6 @@ from ..core.guard import IMMUTABLE, Guard, Source, is_a
 from .reasons import WAYS, unsupported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
-
-#: Functions that make tensors on the default device; `range` does not ask.
-CONSTRUCTORS = _device_constructors() - {torch.range}
 
 #: Operators -> what gives their fake results, where PyTorch's do not do:
 #: it gets the fakes, what makes PyTorch's, and the arguments.
@@ -88,17 +84,9 @@ class Recorder:
 
     def function(self, target, args, kwargs):
         """The result of a torch function."""
-        return self.run("call_function", target, target, args,
-                        self.on_default_device(target, kwargs))
-
-    def on_default_device(self, function, kwargs: dict) -> dict:
-        """The keywords of a call, with the device if the call names none:
-        the graph runs under the default device of its beginning."""
-        modes = function_modes()
-        if not (modes or self.default) or function not in CONSTRUCTORS or (
-                kwargs.get("device") is not None):
-            return kwargs
-        return {**kwargs, "device": modes[-1] if modes else "cpu"}
+        if self.default or function_modes():
+            kwargs = WAYS["device"](self, target, kwargs)
+        return self.run("call_function", target, target, args, kwargs)
 
     def method(self, name: str, args, kwargs):
         """The result of the method `name` of the tensor `args[0]`."""

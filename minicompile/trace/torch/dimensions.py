@@ -31,7 +31,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.errors import ConstraintViolation, Where
-from ...core.guard import (Attribute, Call, Function, Guard, Item, Local,
+from ...core.guard import (Call, Function, Guard, Local,
                            Source, chain, is_a, source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
@@ -173,8 +173,9 @@ class SymbolicSizes(ConstantSizes):
              for dim, value in enumerate(values)]
             for what, values in ((SIZE, real.shape),
                                  (STRIDE, real.stride())))
-        rest = DimDynamic.DUCK if history.dynamic and not is_buffer(
-            source) else DimDynamic.STATIC
+        # That another size equals a buffer's, the model's own, is chance.
+        rest = DimDynamic.DUCK if history.dynamic and getattr(
+            source.base, "name", "") != "_buffers" else DimDynamic.STATIC
         kinds = [DimDynamic.DYNAMIC if varies else rest for varies in sizes]
         limits = [None] * len(kinds)
         decide(self, real, source, kinds, limits)
@@ -412,17 +413,6 @@ def based(real: torch.Tensor) -> torch.Tensor:
         alias = alias if real.is_leaf else alias.clone()  # may be written
         alias.data = real.detach().as_strided(real.shape, real.stride(), 0)
         return alias
-
-
-def is_buffer(source: Source) -> bool:
-    """Whether this is a module's buffer, whose size belongs to the model.
-
-    That it equals an argument's size is a coincidence, and no guard.
-    """
-    match source:
-        case Item(Attribute(_, "_buffers")):
-            return True
-    return False
 
 
 #: The marks, and who makes those that make a size a symbol.

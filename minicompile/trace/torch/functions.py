@@ -18,12 +18,13 @@ import torch
 from torch import nn
 from torch.autograd.profiler import record_function
 from torch.nn import attention
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ...core.graph import operators, tensors_of
 from ...core.sizes import SCALARS, SYMBOLIC
 from ...core.guard import Attribute, Call, is_a, is_constant
-from ...core.state import KEPT, kept
+from ...core.state import KEPT, function_modes, kept
 from .. import attributes
 from ..python.callbacks import asking, really
 from ..reasons import WAYS, refusing, unsupported
@@ -193,7 +194,20 @@ rule(torch._C._log_api_usage_once,
 means(lambda tracer, read: read(), torch._C._len_torch_function_stack,
       torch._C._is_torch_function_mode_enabled, torch.get_default_device)
 
-# Results that are given, numbers of others, and lists of tensors
+# A default device, results that are given, numbers, and lists of tensors
+
+#: Functions that make tensors on the default device; `range` does not ask.
+CONSTRUCTORS = _device_constructors() - {torch.range}
+
+
+def on_default_device(recorder, function, kwargs: dict) -> dict:
+    """The keywords of a call, with the device if the call names none: the
+    graph runs under the default device of its beginning."""
+    modes = function_modes()
+    if not (modes or recorder.default) or function not in CONSTRUCTORS or (
+            kwargs.get("device") is not None):
+        return kwargs
+    return {**kwargs, "device": modes[-1] if modes else "cpu"}
 
 
 def fill(recorder, target, function, args, kwargs) -> None:
@@ -213,7 +227,7 @@ def fill(recorder, target, function, args, kwargs) -> None:
         raise unsupported("effect", "out=")
 
 
-WAYS["out"] = fill
+WAYS |= {"device": on_default_device, "out": fill}
 
 #: Functions that look at the class of a number, not only at its value.
 BY_CLASS = {torch.tensor, torch.as_tensor, torch.asarray, "__setitem__",
@@ -266,7 +280,7 @@ def spread(tracer, function, *args, **kwargs):
     """Numbers made of places. PyTorch's kernels know no symbols; formulas
     of its own do, of which those for numbers of these classes are right.
     """
-    kwargs = tracer.recorder.on_default_device(function, kwargs)
+    kwargs = on_default_device(tracer.recorder, function, kwargs)
     known = {*map(type, (*args, *kwargs.values()))}.isdisjoint(SYMBOLIC)
     if known or tensors_of((args, kwargs)) or (
             kwargs.get("dtype") not in WIDE - {torch.int64}):
