@@ -238,22 +238,11 @@ SETTLE[Later], MAKERS[Later] = read, finished
 rule(torch.set_printoptions)(refusing("effect", "torch.set_printoptions"))
 
 
-@dataclass(eq=False)
-class Handed:
-    """A text that a graph break handed over: a constant, once read."""
-
-    read: Callable
-
-
-SETTLE[Handed] = lambda text: text.read()
-
-
 def handed(outside: Outside, real: str, source: Source) -> Later:
-    """The stand-in of such a text until an instruction reads it."""
+    """A text that a graph break handed over: a constant, once read."""
     outside.guard(source, "type", str)
-    text = Handed(partial(outside.admit, real, source))
-    return outside.remember(real, put_off(
-        outside, str, (text,), None, []), source)
+    return outside.remember(real, put_off(outside, partial(
+        outside.admit, real, source), (), None, []), source)
 
 
 def samples(values: tuple) -> tuple:
@@ -267,9 +256,9 @@ def samples(values: tuple) -> tuple:
 SAMPLES: dict[type, Callable] = {
     **dict.fromkeys(CONSTANTS, lambda value: value),
     tuple: samples, torch.Size: samples,
-    Handed: lambda _: "",
     torch.SymInt: lambda _: -1, torch.SymFloat: lambda _: math.nan,
-    Later: lambda value: value.function(*samples(value.args)),
+    Later: lambda value: value.function(
+        *samples(value.args)) if value.args else "",  # if handed over
     FakeTensor: lambda value: value if value.constant is not None else (
         torch.full([2] * value.dim(), math.nan).to(value.dtype))}
 
