@@ -39,7 +39,7 @@ class CompiledGraph:
     pair: split.Pair | None = None
     schedules: dict[str, Schedule] = field(default_factory=dict)
     programs: dict[str, emit.Program] = field(default_factory=dict)
-    graphed: replay.GraphedFunction | None = None  # reduce-overhead
+    graphed: object = None  # what replays its halves, if that is asked
     fallback: str = ""  # why a shallower backend was taken, if one was
     notes: Counter[str] = field(default_factory=Counter)  # calls not run so
     kernels: int = 0  # in its programs
@@ -71,8 +71,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             made = fused(made, options)
             runs |= {name: each.run for name, each in made.programs.items()}
         if made.programs and options.cudagraphs:
-            graphed = replay.graphed(
-                runs, made.programs, options.replay_check,
+            graphed = replay.GRAPHED[-1](
+                made.programs, options.replay_check,
                 visible=joint.forward_outputs,
                 static=[k for k, given in enumerate(inputs)
                         if isinstance(given, torch.nn.Parameter)],
@@ -157,7 +157,7 @@ BACKWARDS: list[Callable[..., Boxed]] = [
 
 
 def backward_from(joint: Callable[[], split.Joint], saved: dict[str, int],
-                  options: Options, graphed: replay.GraphedFunction | None,
+                  options: Options, graphed: object,
                   tangents: tuple[int, ...], watched: bool) -> Boxed:
     """The backward from the tangents of these results, after a forward
     that saved those values. Operators that are watched run one by one."""

@@ -25,7 +25,8 @@ MEANING: list[Callable[[str], str]] = [str]
 
 #: Options that do nothing, and what happens instead.
 HINTS = dict.fromkeys(
-    ("activation_memory_budget", "memory", "numerics", "replay_check"),
+    ("activation_memory_budget", "memory", "numerics", "cudagraphs",
+     "replay_check"),
     "the file of minicompile that heeds it is not there")
 
 #: Whether a value of an option is right, and what it should be; for other

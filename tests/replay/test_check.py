@@ -9,7 +9,7 @@ import torch
 
 import minicompile
 from minicompile.core.errors import BackendError
-from minicompile.replay import GraphedFunction, graphed
+from minicompile.replay.cuda.graphs import GraphedFunction, graphed
 from minicompile.replay.outputs.parts import Checked
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice
@@ -86,5 +86,5 @@ def test_the_option():
     run = minicompile.compile(torch.sin, options={
         "cudagraphs": True, "replay_check": True})
     torch.testing.assert_close(run(x), x.sin())
-    checked = graphed({"forward": tuple}, programs(forward=schedule()), True)
+    checked = graphed(programs(forward=schedule()), True)
     assert checked.blocked is None and checked.forward.kind is Checked

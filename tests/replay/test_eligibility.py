@@ -10,8 +10,8 @@ import minicompile
 from minicompile.core.index import index
 from minicompile.core.loops import Buffer
 from minicompile.core.schedule import Extern, Schedule, View
-from minicompile.replay import WORTH, graphed, whole
-from minicompile.replay import Recording
+from minicompile.replay.cuda.graphs import (WORTH, Recording, graphed,
+                                            whole)
 
 aten = torch.ops.aten
 GPU, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -36,7 +36,7 @@ def schedule(steps=WORTH, target=aten.relu.default, device=GPU,
 
 def programs(**schedules):
     """Programs with these schedules, which nobody runs."""
-    return {name: SimpleNamespace(text=SimpleNamespace(
+    return {name: SimpleNamespace(run=tuple, text=SimpleNamespace(
         schedule=each, buffers=each.buffers))
         for name, each in schedules.items()}
 
@@ -64,28 +64,23 @@ def test_an_input_that_no_step_reads_does_not_matter():
 
 
 def test_the_forward_and_the_backward_are_both_asked():
-    runs = {"forward": tuple, "backward": tuple}
     bad = schedule(output=torch.device("cpu"))
-    region = graphed(runs, programs(forward=schedule(), backward=bad))
+    region = graphed(programs(forward=schedule(), backward=bad))
     assert region.blocked == "not all tensors are on a CUDA device"
-    region = graphed(runs, programs(forward=schedule(),
-                                    backward=schedule()))
+    region = graphed(programs(forward=schedule(), backward=schedule()))
     assert region.blocked is None
 
 
 def test_few_launches_are_not_worth_a_recording():
-    region = graphed({"forward": tuple},
-                     programs(forward=schedule(WORTH - 1)))
+    region = graphed(programs(forward=schedule(WORTH - 1)))
     assert region.blocked == f"fewer than {WORTH} launches"
     half = programs(forward=schedule(2), backward=schedule(2))
-    assert graphed({"forward": tuple, "backward": tuple}, half
-                   ).blocked is None
+    assert graphed(half).blocked is None
 
 
 def test_the_recordings_are_made_on_the_tensors_device():
     given = schedule(device=OTHER, output=OTHER)
-    assert graphed({"forward": tuple}, programs(forward=given)
-                   ).device.index == 1
+    assert graphed(programs(forward=given)).device.index == 1
 
 
 def test_the_mark_of_a_step_is_accepted_and_does_nothing():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minicompile.replay import GraphedFunction
+from minicompile.replay.cuda.graphs import GraphedFunction
 from tests.book.answers import answer
 from tests.replay import test_training
 from tests.replay.fake import FakeDevice

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from minicompile import split
-from minicompile.replay import GraphedFunction
-from minicompile.replay.policy import adaptive as module
+from minicompile.replay.cuda import graphs as module
+from minicompile.replay.cuda.graphs import GraphedFunction
 from tests.replay.fake import FakeDevice
 from tests.split.judge import boxed, compiled
 

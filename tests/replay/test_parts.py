@@ -16,10 +16,10 @@ from minicompile import emit
 from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.passes import memory
-from minicompile.replay import GraphedFunction, graphed, whole
+from minicompile.replay.cuda.graphs import (
+    GraphedFunction, graphed, holders, storage_of, whole)
 from minicompile.replay.outputs import parts
 from minicompile.replay.outputs.parts import InParts, Parts, tail_of
-from minicompile.replay import holders, storage_of
 from tests.fusion.graphs import aten, as_cuda
 from tests.replay.fake import FakeDevice
 
@@ -227,5 +227,5 @@ def test_without_parts_a_step_that_cannot_be_recorded_blocks():
     program = made(last)
     assert whole(program.text.schedule) == (
         "not all tensors are on a CUDA device")
-    region = graphed({"forward": program.run}, {"forward": program})
+    region = graphed({"forward": program})
     assert "CUDA" in region.blocked or "fewer" in region.blocked

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import minicompile
-from minicompile import replay
-from minicompile.replay import GraphedFunction, Recording
+from minicompile.replay.cuda import graphs
+from minicompile.replay.cuda.graphs import GraphedFunction, Recording
 from minicompile.split.prices import min_cut
 from tests.replay.fake import FakeDevice
 
@@ -100,9 +100,9 @@ def test_steps_are_replayed_and_right(weights):
 
 def test_a_backward_of_other_results_is_replayed_too(monkeypatch):
     """Each of them behind the same forward."""
-    monkeypatch.setattr(replay, "DEVICES", [lambda _: FakeDevice()])
-    monkeypatch.setattr(replay, "KINDS", [lambda *_: Recording])
-    monkeypatch.setattr(replay, "WORTH", 0)
+    monkeypatch.setattr(graphs, "Cuda", lambda _: FakeDevice())
+    monkeypatch.setattr(graphs, "KINDS", [lambda *_: Recording])
+    monkeypatch.setattr(graphs, "WORTH", 0)
 
     def losses(x, w):
         y = torch.tanh(x @ w)

@@ -10,7 +10,7 @@ from torch import nn
 
 import minicompile
 from minicompile import explain
-from minicompile import replay as stage
+from minicompile.replay.cuda import graphs as stage
 from minicompile.report.views.stages import folded, moved
 from tests.replay.fake import FakeDevice
 
@@ -73,8 +73,7 @@ def test_replay_is_reported_as_it_is(monkeypatch):
         lambda program, *_: stage.whole(SimpleNamespace(
             buffers={}, externs=program.text.schedule.externs))])
     assert "off: the graph chooses" in replay(choice, x)
-    monkeypatch.setattr(stage, "DEVICES", [
-        lambda index: FakeDevice()])
+    monkeypatch.setattr(stage, "Cuda", lambda index: FakeDevice())
     assert re.search("4 steps to record .* first call: 1$",
                      replay(four_products, x))
 

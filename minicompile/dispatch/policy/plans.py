@@ -10,7 +10,7 @@ that of all results.
 
 from functools import partial
 
-from ... import fusion, replay
+from ... import fusion
 from ...budget.memory.bound import choose
 from ...core import log
 from ...core.errors import brief
@@ -41,7 +41,7 @@ def fused_halves(joint: Joint, saved: frozenset[str]
 
 
 def compiled(pair: Pair, joint: Joint, options: Options,
-             graphed: replay.GraphedFunction | None) -> Boxed:
+             graphed: object) -> Boxed:
     """The backward of the pair as kernels, unless one fails, or relies on
     facts about sizes that no guard holds. It is graphed if the forward is.
     """
@@ -51,8 +51,8 @@ def compiled(pair: Pair, joint: Joint, options: Options,
         _, program = program_of(pair.backward, options, pair.donated)
         if (env and len(env.guards)) == known:
             run = program.ready().run
-            return run if graphed is None else graphed.half(
-                run, replay.KINDS[-1](program, None, options.replay_check))
+            return graphed.another(
+                program, options.replay_check) if graphed else run
     except Exception as failed:
         log.warn_once(f"minicompile does not fuse: {brief(failed)}")
     finally:

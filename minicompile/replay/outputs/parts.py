@@ -33,7 +33,7 @@ from ...core.semantics.evaluate import known as known_of
 from ...core.semantics.evaluate import resolved
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
-from .. import KINDS, WORTH, Recording, memory_of, whole
+from ..cuda.graphs import KINDS, WORTH, Recording, memory_of, whole
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6
