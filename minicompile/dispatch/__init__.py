@@ -275,9 +275,7 @@ def make_bind(function: types.FunctionType) -> Callable:
         made.__defaults__ = function.__defaults__  # they may be others now
         made.__kwdefaults__ = function.__kwdefaults__
         return made(*args, **kwargs)
-
-    has_any = function.__defaults__ or function.__kwdefaults__
-    return bind if has_any else made
+    return bind
 
 
 def wrap(function: types.FunctionType, settings: Settings,

@@ -125,6 +125,15 @@ def test_replaced_defaults():
     assert compiled.stats().graphs == 3
 
 
+def test_defaults_that_come_later():
+    def scaled(x, factor):
+        return x * factor
+
+    compiled = check(scaled, (X, 2), graphs=1)
+    scaled.__defaults__ = (5,)
+    assert torch.equal(compiled(X), X * 5)
+
+
 def test_a_name_that_the_program_puts_among_the_builtins(monkeypatch):
     names = {}
     exec("def f(x): return x * factor", names)
