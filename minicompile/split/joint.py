@@ -147,8 +147,7 @@ def lineage(node: fx.Node) -> list[fx.Node]:
 
 
 #: What names the values to save; the last one counts. By default it is the
-#: memory of all values. Those that the backward reads are kept, as by
-#: autograd.
+#: memory of all values: those that the backward reads first are kept.
 CHOOSE: list[Callable[[Joint, Options], Set[str]]] = [
     lambda joint, options: {root(node).name for node in joint.early}]
 

@@ -30,7 +30,7 @@ from ..core.sizes import SYMBOLIC, Numbers, python_forms
 aten = torch.ops.aten
 
 #: How an operator is taken apart. The formulas are in the reference. A
-#: kernel reads memory, where a view that promises a sign does not have it.
+#: negated view has the other sign in memory: what reads it must negate.
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable] = {
     aten._neg_view.default: torch.neg}
 

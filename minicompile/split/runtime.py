@@ -61,10 +61,14 @@ def make_runtime(joint: Joint, pair: Pair | None, forward: Boxed,
     if backward is not None:
         others = others or (lambda come, _: boxed(partition(
             joint, facts.saved.keys(), come).backward))
+
+        @cache
+        def backwards(come: tuple[int, ...], watched: bool) -> Boxed:
+            usual = come == facts.given and not watched
+            return no_autocast(backward if usual else others(come, watched))
+
         run = STEPS[-1](facts, joint.source, autograd_function(
-            facts, forward, cache(lambda *key: no_autocast(
-                others(*key) if key != (facts.given, False) else backward
-            ))))
+            facts, forward, backwards))
     else:
         run = torch.no_grad()(forward) if facts.wanted else forward
     plain = backward is None and not (

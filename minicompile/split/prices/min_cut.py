@@ -183,8 +183,8 @@ def recomputing(node: fx.Node, reads: dict[fx.Node, set]) -> float:
     if cost.kind(node) == "free":
         return 0.0
     if cost.kind(node) != "pointwise":
-        half = cost.kind(node) == "reduction"
-        return cost.seconds(node) / (2 if half else 1)
+        shares = cost.kind(node) == "reduction"  # its pass, with others
+        return cost.seconds(node) / (2 if shares else 1)
     own, times = cost.one_pass(node), on_the_way(reads[node])
     stored = any(kernel for _, kernel in reads[node])
     return (ON_THE_WAY + stored) * own + sum(
@@ -267,8 +267,8 @@ def readings(nodes: list[fx.Node], kinds: Mapping[fx.Node, str],
     """The depths at which a half reads each value, and whether the value
     has to lie in memory there. `depth` has the nodes of that half.
 
-    A reader of a view reads its base. A reader of a loop of the other half
-    that is not `written` computes it, and so reads its arguments.
+    A reader of a view reads its base. If it needs a value of a loop of the
+    other half that is not `written`, it computes it: it reads its arguments.
     """
     found: dict[fx.Node, set] = defaultdict(set)
     for node in reversed(nodes):
