@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from chapters._book.ptx import compiled
 from minicompile import fusion
 from minicompile.core.loops import REDUCTIONS, SCANS, Const, Kernel, Op
-from minicompile.emit.cuda.equal_kernels import together
+from minicompile.emit.cuda.equal_kernels import Batch, united
 from minicompile.emit.cuda.launcher import LAUNCHER
 from minicompile.emit.triton import TILINGS
 from minicompile.emit.triton_math import INTERPRETED
@@ -50,7 +50,8 @@ def test_a_batch_loads_16_bytes_at_a_time():
     args = [torch.empty(1 << 20) for _ in range(32)]
     one, *_ = members = fusion.fuse(aten(update, *args)).kernels
     assert len(members) == 16
-    single, batch = compiled(one), compiled(together([*members]))
+    single, batch = compiled(one), compiled(united(
+        Batch, "batch", (*members,)))
     assert set(batch.widths("ld")) == {".v4.b32"}
     assert batch.widths("ld") == single.widths("ld")
     assert batch.instructions < single.instructions + 16
