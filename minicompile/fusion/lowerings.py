@@ -297,10 +297,9 @@ def view(context: LoweringContext, a: Value, *_, **__
     args, kwargs = fakes(context.node)
     made = sight(context.node.target, *args, **kwargs)
     found = tuple(
-        strided_view(a, indices_of(fake.shape), indices_of(part.stride()),
+        strided_view(a, indices_of(part.shape), indices_of(part.stride()),
                      number_of(part.storage_offset()))
-        for fake, part in zip(tensors_of(fake_of(context.node)),
-                              tensors_of(made), strict=True))
+        for part in tensors_of(made))
     return found[0] if isinstance(made, torch.Tensor) else found
 
 
