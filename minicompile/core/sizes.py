@@ -8,7 +8,7 @@ constant, which operators treat as a Python number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy
@@ -16,7 +16,6 @@ import torch
 from sympy import Expr
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .errors import BackendError
 
@@ -49,12 +48,6 @@ def python_forms(needed: object, name: str = "") -> AbstractContextManager:
 def hint(number):
     """The number, or a symbolic number's value when it was traced."""
     return number.node.hint if isinstance(number, SYMBOLIC) else number
-
-
-def sizes_of(values: Iterable) -> ShapeEnv | None:
-    """All that is known of sizes that vary, if some do."""
-    return next((each.node.shape_env for each in values
-                 if isinstance(each, (torch.SymInt, torch.SymFloat))), None)
 
 
 def formula(number) -> Expr:

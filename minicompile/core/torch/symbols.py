@@ -10,13 +10,14 @@ torch/fx/experimental/proxy_tensor.py.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from types import SimpleNamespace
 
 import torch
 from sympy import Expr
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.printers import PythonPrinter
 
 from ..sizes import EXPRESSIONS, Numbers
@@ -26,6 +27,12 @@ def text_of(expr: Expr) -> str:
     """The expression in Python; torch 2.11 writes NaN bare."""
     return re.sub(r"(?<!\.)\bnan\b", "math.nan",
                   PythonPrinter().doprint(expr))
+
+
+def sizes_of(values: Iterable) -> ShapeEnv | None:
+    """All that is known of sizes that vary, if some do."""
+    return next((each.node.shape_env for each in values
+                 if isinstance(each, (torch.SymInt, torch.SymFloat))), None)
 
 
 def called(function: Callable) -> Callable:

@@ -39,9 +39,10 @@ from ...core.disk.entries import entry, find
 from ...core.guard import IMMUTABLE
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
-from ...core.sizes import SYMBOLIC, hint, sizes_of
+from ...core.sizes import SYMBOLIC, hint
 from ...core.state import global_state, kept, settings
 from ...core.torch.options import asked
+from ...core.torch.symbols import sizes_of
 from ...emit.cpp import processor
 from ...emit.program import load
 from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours

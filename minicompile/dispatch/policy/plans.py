@@ -17,7 +17,7 @@ from ...core.errors import brief
 from ...core.graph import Boxed, boxed, value
 from ...core.options import HINTS, Options
 from ...core.schedule import Schedule
-from ...core.sizes import sizes_of
+from ...core.torch.symbols import sizes_of
 from ...pipeline import BACKWARDS, program_of
 from ...split import CHOOSE, Joint, Pair, partition
 from ...split.prices.min_cut import cut
