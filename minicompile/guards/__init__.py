@@ -270,7 +270,7 @@ def body(names: Names, guards: Iterable[Guard], inputs: Sequence[Source],
     def read(source: Source) -> str:
         if source not in variables:
             code = source.form(read)
-            if mentions[source] < 2:
+            if mentions[source] < 2 or code.isidentifier():
                 return code
             variables[source] = names.fresh(
                 getattr(source, "symbol", str(source)))

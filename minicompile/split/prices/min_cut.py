@@ -267,8 +267,8 @@ def readings(nodes: list[fx.Node], kinds: Mapping[fx.Node, str],
     """The depths at which a half reads each value, and whether the value
     has to lie in memory there. `depth` has the nodes of that half.
 
-    A reader of a view reads its base. If it needs a value of a loop of the
-    other half that is not `written`, it computes it: it reads its arguments.
+    A reader of a view reads its base. One of a value of the other half's
+    loops that is not `written` computes it, and so reads its arguments.
     """
     found: dict[fx.Node, set] = defaultdict(set)
     for node in reversed(nodes):

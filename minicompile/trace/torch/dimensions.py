@@ -235,13 +235,14 @@ class SymbolicSizes(ConstantSizes):
                     NUMBER, 0, source, value)):
             return None
         places = {*chain(source)}
-        return self.number(value, source) if type(value) is float or (
-            type(source) is Call) or (
-            not self.history.counters.isdisjoint(map(named, places))) or (
-            any(isinstance(each, (Local, Function)) for each in places)
-            and not any(isinstance(each, nn.Module)
-                        and outside.source(each) in places
-                        for each in outside.reals.values())) else None
+        counts = not self.history.counters.isdisjoint(map(named, places))
+        argument = any(isinstance(each, (Local, Function))
+                       for each in places) and not any(
+            isinstance(each, nn.Module) and outside.source(each) in places
+            for each in outside.reals.values())
+        varies = counts or argument or type(source) is Call
+        return self.number(value, source) if (
+            varies or type(value) is float) else None
 
     def run(self, call: Callable, function, args, kwargs):
         """The result of a C function; of plain numbers, if it fails."""
