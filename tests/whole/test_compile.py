@@ -1,6 +1,7 @@
 """The public surface: what compile() takes, keeps, refuses and says."""
 
 import logging
+import re
 import subprocess
 import sys
 import textwrap
@@ -158,6 +159,17 @@ def test_the_limit_of_recompiles(monkeypatch):
     with pytest.raises(minicompile.RecompileLimit, match="2 times"):
         for size in range(2, 6):
             strict(torch.zeros(size))
+
+
+def test_a_full_cache_tells_its_latest_reasons_once():
+    strict = minicompile.compile(
+        lambda x, name: x + len(name), backend="eager", fullgraph=True,
+        options={"recompile_limit": 11})
+    with pytest.raises(minicompile.RecompileLimit) as error:
+        for name in "abcdefghijkl":
+            strict(torch.zeros(2), name)
+    told = re.findall("was '(.)', is '(.)'", str(error.value))
+    assert len(told) == len({*told}) == 8 and told[-1][1] == "l"
 
 
 def printing(x):

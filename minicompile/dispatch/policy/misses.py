@@ -152,8 +152,10 @@ def standing(cache: Cache, locals: tuple) -> Found:
         theirs._stance.stance), eager)(cache, locals)
 
 
+#: How many reasons a full cache tells.
+TOLD = 8
 FULL = """{name} was compiled {count} times, which is its {limit}. A call
-that fits none of its graphs will get no other. Reasons so far:
+that fits none of its graphs will get no other. The latest reasons:
 {reasons}
   hint: let sizes be dynamic, pass numbers that vary as tensors, or set
   options={{"{limit}": ...}}"""
@@ -179,9 +181,10 @@ def limited(cache: Cache, locals: tuple) -> None:
             allowed = getattr(theirs, limit, allowed)
         if not cache.made or count < allowed:
             continue
-        text = FULL.format(
-            name=cache.name, count=count, limit=limit, reasons="\n".join(
-                sum(why(cache, locals)[:1], cache.root.counted.reasons)))
+        reasons = dict.fromkeys(
+            sum(why(cache, locals)[:1], cache.root.counted.reasons))
+        text = FULL.format(name=cache.name, count=count, limit=limit,
+                           reasons="\n".join([*reasons][-TOLD:]))
         if cache.settings.fullgraph:
             raise RecompileLimit(text)
         cache.refused = defaultdict(lambda: ATTEMPTS)  # all calls
