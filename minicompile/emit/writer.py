@@ -149,10 +149,13 @@ def _stage(number: int, live: dict[Work, Place]) -> Stage:
         *(part for node in last for part in node.parts),
         parts=lambda node: node.parts if live[node].element else ())}
     body = [node for node in live if live[node].element and node in needed]
-    return Stage(*(tuple(sorted(work, key=lambda node: (
-        ends(node) and not node.down,
-        ends(node) or isinstance(node, Store)))) for work in (
-            row, body + last)))
+
+    def order(node: Work) -> tuple[bool, bool]:
+        return (ends(node) and not node.down,
+                ends(node) or isinstance(node, Store))
+
+    return Stage(tuple(sorted(row, key=order)),
+                 tuple(sorted(body + last, key=order)))
 
 
 @dataclass

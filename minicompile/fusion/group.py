@@ -67,13 +67,13 @@ def loop_of(buffer: Buffer, value: Value, reduced: tuple[int, ...] = (),
     stride = buffer.stride if slim else [buffer.stride[k] for k in kept]
     rows = tuple(variables[k] for k in kept)
     steps = dict(zip(rows, map(guess, stride), strict=True))
-    loop = Loop(buffer, flatten(points(rows), stride),
-                tuple(sorted(rows, key=lambda v: -steps[v])), value.element,
-                tuple(variables[k] for k in reduced), kind, turned=flatten(
-                    points(variables), row_major(value.shape)
-                    ) if reduced and kept[-1:] > [*reduced[-1:]] else None,
-                **notes)
-    return counted(loop)
+    columns = reduced and kept and kept[-1] > reduced[-1]
+    return counted(Loop(
+        buffer, flatten(points(rows), stride),
+        tuple(sorted(rows, key=lambda v: -steps[v])), value.element,
+        tuple(variables[k] for k in reduced), kind, turned=flatten(
+            points(variables), row_major(value.shape)) if columns else None,
+        **notes))
 
 
 def counted(loop: Loop) -> Loop:

@@ -265,20 +265,20 @@ class Lowering:
         args, kwargs = fx.node.map_aggregate(
             (node.args, node.kwargs), self.argument)
         fake = fake_of(node)
-        many = fake if isinstance(fake, (tuple, list)) else (fake,)
+        several = isinstance(fake, (tuple, list))
         read = {user.args[1] for user in node.users
                 if user in self.uses.readers
                 and user.target is operator.getitem}
         buffers = tuple(
             self.buffer(node, part) if isinstance(part, torch.Tensor)
-            and (many is not fake or place in read) else None
-            for place, part in enumerate(many))
+            and (not several or place in read) else None
+            for place, part in enumerate(fake if several else (fake,)))
         call = Extern(node.target, args, kwargs, buffers, where_of(node))
         self.steps.append(call)
         if call.aliases:
             self.shared |= {buffer.name for buffer in made_by(call)}
         values = tuple(b and loaded(b) for b in buffers)
-        return values[0] if many is not fake else values
+        return values if several else values[0]
 
     def argument(self, node: object, own: bool = False):
         """An operator's argument or a result: Views in place of tensors,
