@@ -53,8 +53,8 @@ __version__ = "0.1.0"
 
 __all__ = ["BackendError", "ConstraintViolation", "GraphBreak",
            "MinicompileError", "OptionError", "RecompileLimit",
-           "Unsupported", "calibrate", "compile", "errors", "is_compiling",
-           "partition", "reset", "tour", *sum(TOOLS.values(), [])]
+           "Unsupported", "compile", "errors", "is_compiling", "reset",
+           *sum(TOOLS.values(), [])]
 
 
 def absent(*given: object, **named: object) -> None:
