@@ -38,6 +38,7 @@ MEANS = {name: COLOURS["abcdef".index(letter)] for letter, names in {
 STAGES = ("function", "trace", "guards", "split", "fusion", "emit", "replay",
           "callable")
 WIDTH, CHARACTER = 520, 6.7  # a chart; one character of an 11 px label
+PHONE = 345  # what a phone shows
 
 
 def results(name: str) -> dict:
@@ -316,22 +317,27 @@ def _axis(left: float, right: float, y: float, low: float, high: float,
 
 def boxes(names: Sequence[str], *, title: str, lit: int | None = None
           ) -> Picture:
-    """Named boxes in a row with arrows between; `lit` is highlighted."""
-    parts, x = [], 2.0
+    """Named boxes with arrows between, in rows that a phone shows whole;
+    `lit` is highlighted."""
+    parts, x, y, most = [], 2.0, 4.0, 0.0
     for i, name in enumerate(names):
         wide = 16 + CHARACTER * len(name)
-        parts += [box(x, 4, wide, 26, COLOURS[0] if i == lit else FAINT,
+        if x + wide > PHONE:
+            x, y = 2.0, y + 36
+        parts += [box(x, y, wide, 26, COLOURS[0] if i == lit else FAINT,
                       fill=.25 if i == lit else .06),
-                  text(x + 8, 21, name, bold=i == lit)]
+                  text(x + 8, y + 17, name, bold=i == lit)]
         x += wide
         if i < len(names) - 1:
-            parts += [line([(x + 3, 17), (x + 17, 17)]),
-                      line([(x + 13, 13), (x + 17, 17), (x + 13, 21)])]
+            parts += [line([(x + 3, y + 13), (x + 17, y + 13)]),
+                      line([(x + 13, y + 9), (x + 17, y + 13),
+                            (x + 13, y + 17)])]
             x += 20
-    return figure(parts, x + 2, 34, title)
+        most = max(most, x)
+    return figure(parts, most + 2, y + 30, title)
 
 
 def pipeline(stage: str, title: str = "Where we are") -> Picture:
-    """The stages in a row, one of them lit."""
+    """The stages, one of them lit."""
     return boxes(STAGES, title=title,
                  lit=STAGES.index(stage) if stage else None)
