@@ -114,8 +114,7 @@ class Frame:
         at = len(self.stack) - (
             takes(step.argument) if callable(takes) else takes)
         taken, self.stack[at:] = self.stack[at:], ()
-        if self.tracer.outside.growing:
-            WAYS["taken"](self, step, taken)
+        WAYS["taken"](self, step, taken)
         made = function(self, step.argument, *taken)
         if type(made) is Frame:  # its result is pushed when it returns
             self.tracer.frames.append(made)

@@ -139,8 +139,7 @@ class Outside:
         self.reals: dict[int, object] = {}  # id(value) -> real
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.overlays: dict[tuple[int, str], Namespace] = {}
-        self.orders: dict[int, tuple] = {}  # of sets with a copy in another
-        self.growing: dict[int, list] = {}  # lists, texts: unread
+        self.unread: dict[int, Callable] = {}  # id(value) -> what reads it
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 
@@ -208,10 +207,10 @@ class Outside:
             if not trusted:
                 self.guard(source, "is", real)
             return real
-        if id(real) in self.values and id(real) not in self.growing:
+        if id(real) in self.values:
             value = self.values[id(real)]
             self.met(value, source)
-            return value
+            return self.whole(value)
         if is_a(real, torch.Tensor):
             return self.remember(real, self._tensor(real, source), source)
         self.guard(source, "type", kind)
@@ -311,7 +310,7 @@ class Outside:
                 self.guard(space.names, "contains", key)
             value = WAYS["grown"](self, real, place, space.trusted)
             space.now[key] = space.before[key] = value
-        elif id(self.real(value)) in self.growing:
+        elif id(value) in self.unread:
             WAYS["grown"](self, self.real(value), self.source(value))
         elif value is ABSENT and not (
                 key in space.real or space.trusted):
@@ -323,9 +322,8 @@ class Outside:
 
     def whole(self, value):
         """The value; a list that was not read yet is read."""
-        real = self.real(value)
-        return self.admit(real, self.source(value)) if (
-            id(real) in self.growing) else value
+        read = self.unread.get(id(value))
+        return read() if read else value
 
     def real(self, key):
         """An object or a key as it is outside: the tensor of a fake one."""

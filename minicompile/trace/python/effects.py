@@ -17,7 +17,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 
@@ -148,14 +148,15 @@ def replaced(before: list, now) -> Iterator[tuple]:
             yield kind.__setitem__, now, at, now[at]
 
 
-#: Opcodes that push what they read; that only move what they take, or ask
-#: which object it is; that store it; that ask for its truth.
+#: Opcodes that push what they read; that only move what they take; that
+#: store it; that ask for its truth; that call.
 LOADING = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "BINARY_SUBSCR"}
 MOVING = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
-    SWAP POP_TOP STORE_FAST STORE_DEREF IS_OP POP_JUMP_IF_NONE
+    SWAP POP_TOP STORE_FAST STORE_DEREF JUMP POP_JUMP_IF_NONE
     POP_JUMP_IF_NOT_NONE""".split()}
 STORING = {"STORE_ATTR", "STORE_SUBSCR"}
 ASKING = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
+CALLING = "CALL", "CALL_KW"
 
 
 def appends(step: Instruction) -> bool:
@@ -164,14 +165,13 @@ def appends(step: Instruction) -> bool:
         step.argument[0] in ("append", "extend"))
 
 
-def hands_on(step: Instruction, values: list) -> bool:
-    """Whether this calls a function of the program's, which gets each
+def hands_on(values: list) -> bool:
+    """Whether a call is of a function of the program's, which gets each
     value in a variable of its own."""
-    function = next((each for each in values if each is not NULL), None)
+    function = next(each for each in values if each is not NULL)
     if type(function) is types.MethodType:
         function = function.__func__
-    return step.name in ("CALL", "CALL_KW") and (
-        type(function) is types.FunctionType) and not (
+    return type(function) is types.FunctionType and not (
         trusted(home(function)) or registered(function)
         or function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
 
@@ -196,22 +196,19 @@ def later(tracer, *reason) -> Callable:
 @dataclass(eq=False)
 class Later:
     """The result of `function(*args)`, which is called once the graph has
-    run. It is of these `versions` of its tensors; `stop` breaks the graph
-    where it was made.
+    run, of these `versions` of its tensors. `now` gives it before that, or
+    breaks the graph where it was made.
     """
 
+    now: Callable
     function: Callable
-    args: tuple
-    stop: Callable
-    versions: list
+    args: tuple = ()
+    versions: list = field(default_factory=list)
 
 
 def read(value):
-    """The value, of sizes that are constants by now; or a break."""
-    if type(value) is not Later:
-        return value
-    return value.stop() if value.versions else value.function(
-        *settled(value.args))
+    """The value, not put off any more."""
+    return value.now() if type(value) is Later else value
 
 
 def versions(tracer, args: tuple) -> list[tuple]:
@@ -224,25 +221,12 @@ def versions(tracer, args: tuple) -> list[tuple]:
 def finished(rebuild: Rebuild, value: Later) -> tuple:
     """The call that gives it, unless a tensor has changed meanwhile."""
     if versions(rebuild.tracer, value.args) != value.versions:
-        value.stop()
+        value.now()  # or never
     return value.function, *value.args
-
-
-def put_off(outside: Outside, *what) -> Later:
-    """A `Later`; from here on `taken` looks at each instruction."""
-    outside.growing[0] = []
-    return Later(*what)
 
 
 SETTLE[Later], MAKERS[Later] = read, finished
 rule(torch.set_printoptions)(refusing("effect", "torch.set_printoptions"))
-
-
-def handed(outside: Outside, real: str, source: Source) -> Later:
-    """A text that a graph break handed over: a constant, once read."""
-    outside.guard(source, "type", str)
-    return outside.remember(real, put_off(outside, partial(
-        outside.admit, real, source), (), None, []), source)
 
 
 def samples(values: tuple) -> tuple:
@@ -257,8 +241,7 @@ SAMPLES: dict[type, Callable] = {
     **dict.fromkeys(CONSTANTS, lambda value: value),
     tuple: samples, torch.Size: samples,
     torch.SymInt: lambda _: -1, torch.SymFloat: lambda _: math.nan,
-    Later: lambda value: value.function(
-        *samples(value.args)) if value.args else "",  # if handed over
+    Later: lambda value: value.function(*samples(value.args)),
     FakeTensor: lambda value: value if value.constant is not None else (
         torch.full([2] * value.dim(), math.nan).to(value.dtype))}
 
@@ -274,8 +257,9 @@ def computed(tracer, function, *args):
             is_a(found, (type(None), torch.Tensor))) or (
             which and torch._C._functorch.peek_interpreter_stack()):
         return tracer.call(function, [*map(read, args)])
-    return put_off(tracer.outside, function, args, later(
-        tracer, "data-dependent", function.__name__), which)
+    stop = later(tracer, "data-dependent", function.__name__)
+    return Later(stop if which else lambda: function(*settled(args)),
+                 function, args, which)
 
 
 #: Functions that give a text, or a number of a tensor or of another.
@@ -292,8 +276,7 @@ def calling(call: Callable, frame, count, *values):
     if id(plain) in COMPUTING and not frame.keywords and (
             frame.current().name == "CALL"):
         return computed(frame.tracer, plain, *args)
-    if Later in map(type, values) and not hands_on(
-            frame.current(), values):
+    if Later in map(type, values) and not hands_on(values):
         try:
             values = [*map(read, values)]
         except Unsupported:
@@ -328,7 +311,7 @@ def together(*values) -> tuple:
 
 #: The instructions whose results may be put off.
 PUTTING_OFF = {
-    **{name: (*row, partial(calling, call)) for name in ("CALL", "CALL_KW")
+    **{name: (*row, partial(calling, call)) for name in CALLING
        for *row, call in [OPCODES[name]]}, "BINARY_OP": (2, 1, BINARY_OP),
     "FORMAT_VALUE": (lambda how: 1 + how[1], 1, FORMAT_VALUE),
     "FORMAT_SIMPLE": (1, 1, lambda f, _, x: computed(f.tracer, format, x)),
@@ -348,24 +331,21 @@ OPCODES |= PUTTING_OFF
 def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists and texts that an instruction takes, or looks at."""
     outside, name = frame.tracer.outside, step.name
-    if appends(step) or name == "IS_OP" and values[0] is not values[1]:
-        values[:] = map(read, values)
-    if name in MOVING or appends(step) or hands_on(step, values) or (
+    if name in MOVING or name in CALLING and hands_on(values) or (
             name == "RETURN_VALUE" and len(outside.frames) == 1):
         return
     if name not in PUTTING_OFF:
         values[:] = map(read, values)
+    if name == "IS_OP" or appends(step):
+        return
     more = values[1:]
-    if name in ASKING or name == "CALL" and any(
-            each is len for each in values[:2]):
+    if name in ASKING or name == "BINARY_SUBSCR" and type(*more) is int or (
+            name == "CALL" and any(each is len for each in values[:2])):
         values = [each for each in values if type(each) is not list]
     elif step.argument is operator.iadd and type(*more) in (
-            list, tuple) or name == "BINARY_SUBSCR" and (
-            [*map(type, values)] == [list, int]) or name in STORING and (
-            outside.is_outside(more[0])):
+            list, tuple) or name in STORING and outside.is_outside(more[0]):
         values = more
-    for each in values or [each for each in frame.stack[-1:]
-                           if type(each) in (list, deque)]:
+    for each in values or frame.stack[-1:]:
         outside.whole(each)
 
 
@@ -373,18 +353,22 @@ def grown(outside: Outside, real, source: Source, trusted: bool = False):
     """The value that stands for `real`. A list has one for the elements
     that are appended to it, until an instruction takes it.
 
-    How long the real one is, and what is in it, is then no fact.
+    How long the real one is, and what is in it, is then no fact. Nor is
+    a text that a graph break handed over, until an instruction reads it.
     """
     if type(real) is str and type(source) is Local and (
             source.name.startswith(".stack")):
-        return handed(outside, real, source)
+        outside.guard(source, "type", str)
+        return outside.remember(real, Later(partial(
+            outside.admit, real, source), str), source)
+    if type(real) not in (list, deque):
+        return outside.admit(real, source, trusted)
+    value = stand_in(outside, real, source)
     steps = [step for frame in outside.frames[-1:] for step in
              frame.program.instructions[frame.next - 1:frame.next + 1]]
-    if type(real) not in (list, deque) or (
-            steps and steps[0].name not in LOADING and not (
-            steps[0].name == "CALL" and appends(steps[1]))):
-        return outside.admit(real, source, trusted)
-    return stand_in(outside, real, source)
+    return value if not steps or steps[0].name in LOADING or (
+        steps[0].name == "CALL" and appends(steps[1])
+        ) else outside.whole(value)
 
 
 WAYS |= {"taken": taken, "grown": grown}
@@ -398,20 +382,21 @@ def stand_in(outside: Outside, real: list | deque, source: Source):
         if type(real) is deque:
             outside.guard(Attribute(source, "maxlen"), "equal", real.maxlen)
             value = deque((), real.maxlen)
-        outside.growing[id(real)] = before
         outside.remember(real, value, source)
+        outside.unread[id(value)] = partial(
+            copied, outside, real, before, value)
         outside.pending.append(partial(replaced, before, value))
     outside.met(value := outside.values[id(real)], source)
     return value
 
 
-def copied(outside: Outside, real: list | deque, source: Source):
-    """A copy of a sequence, which the trace may change, before what was
-    appended to it."""
-    value = stand_in(outside, real, source)
-    before, added = outside.growing.pop(id(real)), [*value]
+def copied(outside: Outside, real: list | deque, before: list, value):
+    """The value with a copy of the sequence in it, which the trace may
+    change, before what was appended."""
+    del outside.unread[id(value)]
+    before += outside.elements(real, outside.source(value))
+    added = [*value]
     value.clear()
-    before += outside.elements(real, source)
     value.extend([*before, *added])
     return value
 
@@ -420,7 +405,7 @@ def copied(outside: Outside, real: list | deque, source: Source):
 def length(tracer, values: list) -> int:
     """How long a list is: if it was not read, the old length may vary."""
     outside, real = tracer.outside, tracer.outside.real(values)
-    if id(real) not in outside.growing:
+    if id(values) not in outside.unread:
         return tracer.natively(len, (values,), depth=0)
     return tracer.binary(operator.add, len(values), outside.admit(
         len(real), Call(outside.constant(len), outside.source(values))))
@@ -430,7 +415,7 @@ def length(tracer, values: list) -> int:
 def element(tracer, values: list, key):
     """An element of a list, of which no other need be read."""
     outside, real = tracer.outside, tracer.outside.real(values)
-    if id(real) in outside.growing and not -len(values) <= key < 0:
+    if id(values) in outside.unread and not -len(values) <= key < 0:
         at = key + len(values) * (key < 0)
         if -len(real) <= at < len(real):
             return grown(outside, real[at], Item(
@@ -456,8 +441,6 @@ def constants(outside: Outside, real: set | frozenset, source: Source):
     outside.guard(source, "keys", before)
     value = outside.remember(real, type(real)(before), source)
     outside.pending.append(partial(came_and_went, before, value))
-    if tuple(value) != before:
-        outside.orders[id(value)] = before
     return value
 
 
@@ -465,14 +448,17 @@ def constants(outside: Outside, real: set | frozenset, source: Source):
 def in_order(tracer, values: set | frozenset):
     """An iterator of a set; if the copy has another order, in the real's.
     """
-    order = tracer.outside.orders.get(id(values))
-    if order and {*order} != values:
+    real = tracer.outside.real(values)
+    if real is values or [*type(real)((*real,))] == [*real]:
+        return iter(values)
+    if real != values:
         raise unsupported("effect", "iterating over a set")
-    return iter(order or values)
+    return iter((*real,))
 
 
-FIRST |= {list: copied, deque: copied,
-          set: constants, frozenset: constants}
+FIRST |= {set: constants, frozenset: constants, **dict.fromkeys(
+    (list, deque), lambda outside, *given: outside.whole(
+        stand_in(outside, *given)))}
 
 
 # Attributes
