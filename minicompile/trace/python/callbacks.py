@@ -206,7 +206,9 @@ def arguments(tracer, function, args, kwargs: dict, depth: int) -> tuple:
     It looks at the object of a method alone if there are no others.
     """
     owner = getattr(function, "__objclass__", None)
-    if owner in TABLES and tracer.outside.is_dict(args[0]):
+    if (owner in TABLES or function in (
+            operator.setitem, operator.delitem, operator.ior)) and (
+            tracer.outside.is_dict(args[0])):
         raise unsupported("builtin", function.__qualname__)
     if function in (iter, reversed) and attributes.lookup(tracer, type(
             args[0]), f"__{function.__name__}__")[0] is ABSENT and (
