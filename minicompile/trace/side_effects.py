@@ -116,7 +116,6 @@ class Namespace:
     before: dict = field(default_factory=dict)
     written: dict = field(default_factory=dict)
     numbers: dict = field(default_factory=dict)
-    listed: bool = False  # whether all keys are known
 
     def __post_init__(self):
         """Read a dict past what its class makes of `real[key]`."""
@@ -130,9 +129,8 @@ class Namespace:
 class Outside:
     """The objects that existed before the call, as far as they matter."""
 
-    def __init__(self, recorder: Recorder, frames: list):
+    def __init__(self, recorder: Recorder):
         self.recorder, self.where = recorder, recorder.where
-        self.frames = frames  # of the tracer
         self.guards: dict[tuple, Guard] = {}
         # These two hold the objects, so that no id is used twice.
         self.values: dict[int, object] = {}  # id(real) -> value
@@ -341,7 +339,6 @@ class Outside:
         if any(is_a(key, torch.Tensor) for key in space.real):
             raise unsupported("attribute", "a dict with tensors as keys")
         self.guard(space.names, "keys", tuple(space.real))
-        space.listed = True
         return [*space.now]
 
     def resolve(self, value):

@@ -76,7 +76,7 @@ class Tracer:
         self.left: list = []  # frames that wait where the trace failed
         self.where = functools.partial(line_of, self.frames)
         self.recorder = Recorder(self.where, history, self.frames)
-        self.outside = Outside(self.recorder, self.frames)
+        self.outside = Outside(self.recorder)
         self.outside.sources[id(function)] = Function(function.__name__)
         self.made: dict[int, object] = {}
         self.found: dict[tuple, tuple] = {}  # results of attributes.lookup

@@ -23,7 +23,8 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...core.errors import Unsupported
-from ...core.guard import ABSENT, CONSTANTS, IDENTITIES, is_a, trusted
+from ...core.guard import (ABSENT, CONSTANTS, IDENTITIES, Guard, is_a,
+                           trusted)
 from ...core.sizes import SCALARS, SYMBOLIC, formula, hint
 from .. import attributes
 from ..reasons import WAYS, Raised, internal, unsupported
@@ -239,8 +240,9 @@ def look_up(tracer, key, mapping=None):
     """
     if type(key) is torch.SymInt and tracer.outside.is_dict(mapping):
         space = tracer.outside.space("items", mapping)
-        if not (space.listed or hint(key) in space.real) and (
-                {*map(type, space.written)} <= {str}):
+        listed = Guard(space.names, "keys", tuple(space.real)).key()
+        if not (listed in tracer.outside.guards or hint(key) in space.real
+                ) and {*map(type, space.written)} <= {str}:
             sizes = tracer.recorder.sizes
             sizes.ranges.append(sizes.relation(
                 "({}) not in {0}", formula(key), space.names))

@@ -332,7 +332,7 @@ def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists and texts that an instruction takes, or looks at."""
     outside, name = frame.tracer.outside, step.name
     if name in MOVING or name in CALLING and hands_on(values) or (
-            name == "RETURN_VALUE" and len(outside.frames) == 1):
+            name == "RETURN_VALUE" and len(frame.tracer.frames) == 1):
         return
     if name not in PUTTING_OFF:
         values[:] = map(read, values)
@@ -364,7 +364,7 @@ def grown(outside: Outside, real, source: Source, trusted: bool = False):
     if type(real) not in (list, deque):
         return outside.admit(real, source, trusted)
     value = stand_in(outside, real, source)
-    steps = [step for frame in outside.frames[-1:] for step in
+    steps = [step for frame in outside.recorder.frames[-1:] for step in
              frame.program.instructions[frame.next - 1:frame.next + 1]]
     return value if not steps or steps[0].name in LOADING or (
         steps[0].name == "CALL" and appends(steps[1])
