@@ -17,6 +17,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
@@ -181,15 +182,11 @@ def hands_on(values: list) -> bool:
 
 def later(tracer, *reason) -> Callable:
     """A function that breaks the graph here, if called before the end."""
-    where, moments = tracer.where(), stops(tracer.frames)
+    error = unsupported(*reason).at(tracer.where())
+    error.stops = stops(tracer.frames)
 
     def stop():
-        error = unsupported(*reason).at(where)
-        error.stops = moments
-        try:
-            raise error
-        finally:
-            del error  # its traceback holds this frame
+        raise copy(error)  # what is raised holds its frames
     return stop
 
 
@@ -257,9 +254,9 @@ def computed(tracer, function, *args):
             is_a(found, (type(None), torch.Tensor))) or (
             which and torch._C._functorch.peek_interpreter_stack()):
         return tracer.call(function, [*map(read, args)])
-    stop = later(tracer, "data-dependent", function.__name__)
-    return Later(stop if which else lambda: function(*settled(args)),
-                 function, args, which)
+    now = later(tracer, "data-dependent", function.__name__) if which else (
+        lambda: function(*settled(args)))
+    return Later(now, function, args, which)
 
 
 #: Functions that give a text, or a number of a tensor or of another.
