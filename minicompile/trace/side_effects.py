@@ -180,11 +180,6 @@ class Outside:
             self.relate("{0} is {1}", source, known)
         return known is not None
 
-    def pin(self, value: object) -> None:
-        """Guard that a value from outside is this very object."""
-        if self.is_outside(value):
-            self.guard(self.source(value), "is", value)
-
     def found_at(self, value: object) -> Source:
         """Where a value was read from, or a name that is kept for it."""
         return self.source(value) or self.constant(value)

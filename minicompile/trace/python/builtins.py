@@ -32,7 +32,7 @@ from ..reasons import Raised, unsupported
 from ..recorder import settled
 from ..rules import GIVING, ask, means, rule
 from .callbacks import (Callback, Compared, in_python, is_compared,
-                        is_featureless, look, polyfill)
+                        is_featureless, look, pin, polyfill)
 from .objects import same
 
 
@@ -192,7 +192,7 @@ def _super(tracer, *args):
 @rule(super.__getattribute__)
 def of_super(tracer, owner: super, name: str):
     """`owner.name`, searched behind the class that `owner` is given."""
-    tracer.outside.pin(owner)
+    pin(tracer, owner)
     target, kind = owner.__self__, owner.__self_class__
     found, place = attributes.lookup(tracer, kind, name,
                                      owner.__thisclass__)
@@ -268,7 +268,7 @@ def _reduce(tracer, owner, protocol):
 @rule(operator.attrgetter.__call__, operator.itemgetter.__call__)
 def _getter(tracer, getter, owner):
     """The value that an attrgetter or an itemgetter gets of an object."""
-    tracer.outside.pin(getter)
+    pin(tracer, getter)
     kind, names, *_ = getter.__reduce__()
     found = [functools.reduce(
         functools.partial(attributes.load_attr, tracer), name.split("."),

@@ -82,6 +82,13 @@ def in_python(tracer, value, name: str):
     return method if type(method) is types.FunctionType else None
 
 
+def pin(tracer, value) -> None:
+    """Guard that a value from outside is this very object."""
+    outside = tracer.outside
+    if outside.is_outside(value):
+        outside.guard(outside.source(value), "is", value)
+
+
 def look(tracer, value, depth: int = 1):
     """`value` as C code may see it: nothing in it can change unseen.
 
@@ -96,7 +103,7 @@ def look(tracer, value, depth: int = 1):
     if is_a(value, IDENTITIES) or hasattr(
             kind, "__members__"):  # an enumeration
         if depth:
-            outside.pin(value)
+            pin(tracer, value)
         return value
     if outside.is_dict(value) and (
             depth < 2 or kind in (dict, OrderedDict)):
@@ -107,7 +114,7 @@ def look(tracer, value, depth: int = 1):
         if depth > 1 or not is_featureless(kind):
             raise unsupported("builtin", f"reading a {kind.__name__}")
         if depth:
-            outside.pin(value)
+            pin(tracer, value)
     return value
 
 
