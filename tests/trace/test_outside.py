@@ -1,6 +1,7 @@
 """What existed before the call: identity, writes and their order."""
 
 import copy
+import operator
 import sys
 import threading
 import types
@@ -665,6 +666,12 @@ def read_by_another_name(x, log):
     return x + len(vars(log)["losses"])
 
 
+def read_with_another(x, log):
+    log.losses.append(len(log.losses))
+    both = operator.attrgetter("losses", "last")(log)
+    return x + 1, str(both)
+
+
 def gone_meanwhile(x, log):
     write = log.losses.append
     log.losses = [1]
@@ -680,7 +687,8 @@ def in_a_copy_of_all(x, log):
 
 @pytest.mark.parametrize("reader", (
     read_after, read_before, read_between, read_by_a_method_kept,
-    read_by_another_name, gone_meanwhile, in_a_copy_of_all))
+    read_by_another_name, read_with_another, gone_meanwhile,
+    in_a_copy_of_all))
 def test_a_list_that_grows_is_read_too(reader):
     left = []
     for run in reader, minicompile.compile(reader, backend="eager"):
