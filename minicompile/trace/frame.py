@@ -123,11 +123,6 @@ class Frame:
         elif pushes == 1:
             self.stack.append(made)
 
-    def handler(self) -> tuple[int, int, bool] | None:
-        """The handler in force: target, stack depth, `lasti`; or None."""
-        row = self.program.handler(self.current().offset)
-        return row and row[2:]
-
     def push(self, value, called: int) -> None:
         """Push a value, if called with the NULL that CALL expects."""
         pair = (value, NULL) if NULL_ABOVE else (NULL, value)

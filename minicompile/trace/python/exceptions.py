@@ -20,8 +20,8 @@ from ...core.guard import ABSENT, is_a
 from .. import attributes
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
-from .graph_breaks import (ENTRIES, Break, Named, going_on, made_once, op,
-                            placed)
+from .graph_breaks import (ENTRIES, Break, Named, going_on, in_force,
+                            made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import rule
@@ -59,7 +59,7 @@ def raises(tracer, error: BaseException, frames: list[Frame]) -> None:
 
 def caught(frame: Frame, error) -> tuple[int, list]:
     """Where an exception is handled, and the stack there."""
-    target, depth, lasti = frame.handler()
+    target, depth, lasti = in_force(frame)
     place = [frame.current().offset // 2] * lasti
     return target, [*frame.stack[:depth], *place, error]
 
@@ -71,10 +71,10 @@ def catch(frames: list[Frame], depth: int, raised: Raised) -> None:
     """
     tracer, error = frames[-1].tracer, raised.exception
     raises(tracer, error, frames)
-    while frames[depth + 1:] and not frames[-1].handler():
+    while frames[depth + 1:] and not in_force(frames[-1]):
         frames.pop()
     raised.place, frame = tracer.origins[id(error)][1], frames[-1]
-    if frame.handler() is None:
+    if in_force(frame) is None:
         raise raised
     target, frame.stack = caught(frame, error)
     frame.next = frame.program.at(target)
@@ -174,7 +174,7 @@ def performed(at: Break, *call: str) -> list[str]:
     known, frames = at.rebuild.known, at.frames
     if (error := handled(frames)) is not None:
         call = known(handling), at.rebuild.value(error), *call
-    while frames[-1].handler() is None:
+    while in_force(frames[-1]) is None:
         frames = frames[:-1]
     raised = at.rest(frames, *caught(frames[-1], Named("failed.pop()")))
     return [f"value, failed = {known(attempted)}({', '.join(call)})",

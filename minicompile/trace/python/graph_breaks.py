@@ -88,6 +88,12 @@ def attempts(function: FunctionType, locals: tuple, breaks: bool,
         ) from cause
 
 
+def in_force(frame: Frame) -> tuple[int, int, bool] | None:
+    """The handler in force: target, stack depth, `lasti`; or None."""
+    row = frame.program.handler(frame.current().offset)
+    return row and row[2:]
+
+
 # What `finish` says
 
 
@@ -152,7 +158,7 @@ class Break:
 
     def performed(self, *call: str) -> list[str]:
         """Statements: the operation; a row says how if it may be caught."""
-        if any(frame.handler() for frame in self.frames):
+        if any(map(in_force, self.frames)):
             return WAYS["perform"](self, *call)
         return [f"value = {call[0]}({', '.join(call[1:])})"]
 
@@ -271,7 +277,7 @@ def lives(code: CodeType) -> tuple[frozenset[str], ...]:
 def live(frame: Frame, offset: int) -> frozenset[str]:
     """The names that are read from `offset` on, by a handler or super().
     """
-    code, handler = frame.program.code, frame.handler()
+    code, handler = frame.program.code, in_force(frame)
     of_super = {"__class__", *code.co_varnames[:1]} if (
         "__class__" in code.co_freevars) else ()
     return frozenset(of_super).union(*(
@@ -457,7 +463,7 @@ def returning(rebuild: Rebuild, outer: list[Frame], function, values: list
     for frame in reversed(outer):
         place, held = placed(rebuild, frame, behind(frame), frame.stack)
         function = made_once(calling, place, frame.function,
-                             frame.handler(), function)
+                             in_force(frame), function)
         values = [*held, *values]
     return function, values
 

@@ -19,6 +19,7 @@ from ...core.graph import tensors_of
 from ...core.guard import is_a
 from ..frame import TRUTH
 from ..python.effects import later
+from ..python.graph_breaks import in_force
 from ..reasons import WAYS, unsupported
 from ..recorder import storage
 from ..rules import means, rule, tensor_method
@@ -44,7 +45,7 @@ def writes(tracer, outputs) -> bool:
 
 def checked(tracer, condition: torch.Tensor, *reason) -> bool:
     """Whether the graph checks it: nothing here may catch the error."""
-    if any(frame.handler() for frame in tracer.frames):
+    if any(map(in_force, tracer.frames)):
         return False
     doubt(tracer, writes, "data-dependent", *reason)
     tracer.recorder.function(torch._assert_async, (
