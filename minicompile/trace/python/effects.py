@@ -328,6 +328,8 @@ OPCODES |= PUTTING_OFF
 def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists and texts that an instruction takes, or looks at."""
     outside, name = frame.tracer.outside, step.name
+    if not outside.unread and Later not in map(type, values):
+        return  # nothing that was put off
     if name in MOVING or name in CALLING and hands_on(values) or (
             name == "RETURN_VALUE" and len(frame.tracer.frames) == 1):
         return

@@ -46,6 +46,8 @@ def laid_out(layout, mode, make, args: tuple):
     made = make()
     first, *rest = made if isinstance(made, tuple) else (made,)
     like, form = layout(first, *args)
+    if like is first and form is kept:
+        return made
     first = mode.dispatch(torch.ops.aten.empty_like.default, (), (like,), {
         "dtype": first.dtype, "memory_format": form})
     return (first, *rest) if rest else first
