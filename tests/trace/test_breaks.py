@@ -8,10 +8,13 @@ import dataclasses
 import functools
 import io
 import math
+import os
 import random
 import sys
+import tempfile
 import threading
 import time
+import weakref
 
 import numpy
 import pytest
@@ -88,6 +91,30 @@ def a_range_of_a_tensor(x):
     except TypeError:
         return x
     return x * len(steps)
+
+
+@case()
+def an_object_lives_as_long_as_its_name(x):
+    folder = tempfile.TemporaryDirectory()
+    path = folder.name
+    print(end="")
+    y = x * 2
+    print(end="")
+    return y + 1, os.path.isdir(path)
+
+
+@case()
+def an_object_dies_with_its_name(x):
+    class Node:
+        pass
+
+    node, other, weak = Node(), Node(), weakref.WeakSet()
+    weak.add(node)
+    weak.add(other)
+    print(len(weak))
+    del node
+    print(end="")
+    return x + len(weak)
 
 
 @case(2, 1)

@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ...core.errors import Unsupported
-from ...core.guard import ABSENT, is_a
+from ...core.guard import ABSENT, IDENTITIES, is_a
 from .. import CONTINUATIONS, Trace, traced_by
+from ..attributes import type_of
 from ..bytecode import NULL_ABOVE, decode
 from ..frame import NO_ROW, NULL, OPCODES, TRUTH, Frame, Null
 from ..reasons import WAYS, refusing, unsupported
@@ -411,7 +412,8 @@ def placed(rebuild, frame, offset: int, stack
            ) -> tuple[FrameState, list[str]]:
     """Where `frame` stands, in its original code, and its values' text.
 
-    Only names that may still be read count.
+    Only names that may still be read count, and objects that the program
+    may see die.
     """
     for step, then in pairwise(frame.program.instructions):
         names = LOOKING.get(step.name, ())
@@ -421,7 +423,8 @@ def placed(rebuild, frame, offset: int, stack
     code, alive = frame.program.code, live(frame, offset)
     names = slots(code)
     values = [rebuild.value(frame.names[name])
-              if name in alive and name in frame.names else "None"
+              if name in frame.names and (
+                  name in alive or is_mortal(frame.names[name])) else "None"
               for name in names]
     kinds = []
     for entry in stack:
@@ -433,6 +436,13 @@ def placed(rebuild, frame, offset: int, stack
     unbound = tuple(name for name in names
                     if name in alive and name not in frame.names)
     return FrameState(code, offset, tuple(kinds), unbound), values
+
+
+def is_mortal(value) -> bool:
+    """Whether something may happen when an object dies."""
+    kind = type_of(value)
+    return kind.__weakrefoffset__ > 0 and not hasattr(
+        kind, "__next__") and not is_a(value, (Tensor, *IDENTITIES))
 
 
 def made_once(how: Callable, state: FrameState, like: FunctionType,
