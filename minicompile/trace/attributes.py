@@ -27,7 +27,8 @@ from .side_effects import SLOTS, contents
 TENSOR_FACTS = {"shape", "ndim", "dtype", "device", "layout", "T", "mT",
                 "data", "requires_grad", "is_cuda"}
 
-#: Classes whose C code looks further than `generic` does.
+#: Classes whose C code looks further than `generic` does, and may find
+#: something at one time and nothing at another.
 FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
               threading.local, *weakref.ProxyTypes)
 
@@ -58,7 +59,8 @@ def load_attr(tracer, owner, name: str):
     except Raised as raised:
         if not isinstance(raised.exception, AttributeError):
             raise
-        if issubclass(kind, FORWARDING) and not follows(custom):
+        if not follows(custom) and (issubclass(kind, FORWARDING) or (
+                kind.__flags__ & MADE_IN_C and hasattr(owner, name))):
             raise unsupported(
                 "attribute", f"what C code gives as {name},") from None
         if lookup(tracer, kind, "__getattr__")[0] is ABSENT:

@@ -4,10 +4,12 @@ generators that are thrown into, and exceptions that are none.
 
 # ruff: noqa: B016, B030, E711, E712, UP031
 
+import abc
 import collections
 import contextlib
 import copy
 import dataclasses
+import decimal
 import enum
 import functools
 import heapq
@@ -469,6 +471,54 @@ def properties(x):
             hasattr(fixed, "kept"))
 
 
+class Declines(abc.ABC):  # noqa: B024
+    def __init__(self, seen):
+        self.seen = seen
+
+    def declines(name):
+        def method(self, other):
+            self.seen.append((type(self).__name__, name))
+            return NotImplemented if name in ("eq", "radd") else name
+        return method
+
+    __eq__, __le__, __ge__, __add__, __radd__ = map(declines, (
+        "eq", "le", "ge", "add", "radd"))
+    __hash__ = None
+
+
+class Below(Declines):
+    pass
+
+
+@Declines.register
+class Registered:
+    __init__ = Declines.__init__
+    __eq__, __le__, __ge__, __radd__ = map(Declines.declines, (
+        "eq", "le", "ge", "radd"))
+    __hash__ = None
+
+
+def who_is_asked_first(x):
+    seen = []
+    above, below, other = Declines(seen), Below(seen), Registered(seen)
+    for right in (below, other):
+        seen += above == right, above <= right, above + right
+    return seen
+
+
+class Barred(Number):
+    __iadd__ = __mul__ = None
+
+
+def operators_that_are_none(x):
+    def added(value):
+        value += 1
+
+    return [told(each, TypeError) for each in (
+        lambda: added(Barred(1)), lambda: Barred(1) * Number(2),
+        lambda: Number(2) * Barred(1))]
+
+
 FOLLOWED = [value for value in list(globals().values())
             if isinstance(value, types.FunctionType)
             and value.__module__ == __name__
@@ -555,8 +605,24 @@ def by_position(x):
     return told(too_many, TypeError)
 
 
+def where_it_is(x):
+    made, text = Fixed(), []
+    for say in (repr, str, lambda it: f"{it}", lambda it: f"{[it]}",
+                lambda it: "%s" % it):
+        text.append(say(made))
+    return [each.count(text[0]) for each in text]
+
+
+CONTEXT = decimal.Context(prec=3)
+
+
+def what_c_code_gives(x):
+    return CONTEXT.prec, hasattr(CONTEXT, "missing"), hasattr(
+        CONTEXT, "flags")
+
+
 LEFT = (thrown_in, managed, closed, beside_tensors, compared_with_tensors,
-        by_position)
+        by_position, where_it_is, what_c_code_gives)
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")

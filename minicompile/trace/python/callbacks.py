@@ -82,6 +82,10 @@ def in_python(tracer, value, name: str):
     return method if type(method) is types.FunctionType else None
 
 
+#: Their text tells where an object is: one that is made will be elsewhere.
+ADDRESSED = {object.__repr__, types.FunctionType.__repr__}
+
+
 def pin(tracer, value) -> None:
     """Guard that a value from outside is this very object."""
     outside = tracer.outside
@@ -98,6 +102,8 @@ def look(tracer, value, depth: int = 1):
     if depth > 1 and type(value) in SYMBOLIC:
         value = settled(value)
     outside, kind = tracer.outside, type(value)
+    if depth > 1 and tracer.is_made(value) and kind.__repr__ in ADDRESSED:
+        raise unsupported("builtin", "the text of an address")
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
         return value
     if is_a(value, IDENTITIES) or hasattr(

@@ -185,6 +185,8 @@ def ask_objects(tracer, op, left, right):
         if is_a(a, torch.Tensor):
             return tracer.recorder.function(
                 op if a is left else plain, (left, right), {})
+        if attributes.method(tracer, type(a), name) is None:
+            return ABSENT  # it cannot be called, as C code will say
         answer = tracer.asked(name, a, b)
         known = type(a) in CONSTANTS and (
             all_decline or is_a(a, (int, float, complex)))
@@ -205,7 +207,7 @@ def order(tracer, op, left, right) -> list[tuple]:
     rows, both = [(name, left, right)], (type(left), type(right))
     if op in COMPARISONS or both[0] is not both[1]:
         rows.append((other, right, left))
-    first = both[0] is not both[1] and issubclass(*both[::-1]) and (
+    first = both[0] in both[1].__mro__[1:] and (
         op in COMPARISONS or attributes.lookup(tracer, both[0], other)
         != attributes.lookup(tracer, both[1], other))
     return rows[::-1] if first else rows
