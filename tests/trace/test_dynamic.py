@@ -875,6 +875,8 @@ def test_a_loss_counts_the_labels_before_the_first_that_is_none(loss):
     lambda x: math.prod(x.shape), lambda x: x.shape.numel(),
     lambda x: divmod(x.shape[1], x.shape[0] - 1),
     lambda x: x.new_tensor([x.shape[0], 1.5]),
+    lambda x: (x.new(x.shape).fill_(2), x.new(*x.shape).fill_(3)),
+    lambda x: (x.new(torch.Size()).fill_(2), x.new((2, 3)), x.new([4])),
     lambda x: torch.linspace(-1, 1, x.shape[1]),
     lambda x: torch.linspace(0.5, x.shape[0] - 0.5, steps=x.shape[0]),
     lambda x: torch.tril_indices(*x.shape)])

@@ -274,6 +274,11 @@ rule(torch.Tensor.new_tensor)(
     lambda tracer, like, data, dtype=None, device=None, **more: of_numbers(
         tracer, torch.tensor, data, dtype or like.dtype,
         device=device or like.device, **more))
+#: A node has tuples in place of sizes, and a tuple is data to `new`.
+rule(torch.Tensor.new)(
+    lambda tracer, like, *given, **more: tracer.recorder.method(
+        "new_empty" if {*map(type, given)} == {torch.Size} else "new",
+        (like, *given), more))
 
 
 def spread(tracer, function, *args, **kwargs):
