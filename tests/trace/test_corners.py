@@ -605,6 +605,26 @@ def by_position(x):
     return told(too_many, TypeError)
 
 
+class Twice:
+    __match_args__, value = ("value", "value"), 1
+
+
+def patterns_that_ask_twice(x):
+    key = types.SimpleNamespace(a="a")
+
+    def of_a_class():
+        match Twice():
+            case Twice(1, 1):
+                return None
+
+    def of_a_mapping():
+        match {"a": 0, "b": 1}:
+            case {key.a: 0, "a": 0}:
+                return None
+
+    return told(of_a_class, TypeError), told(of_a_mapping, ValueError)
+
+
 def where_it_is(x):
     made, text = Fixed(), []
     for say in (repr, str, lambda it: f"{it}", lambda it: f"{[it]}",
@@ -622,7 +642,7 @@ def what_c_code_gives(x):
 
 
 LEFT = (thrown_in, managed, closed, beside_tensors, compared_with_tensors,
-        by_position, where_it_is, what_c_code_gives)
+        by_position, patterns_that_ask_twice, where_it_is, what_c_code_gives)
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")

@@ -128,6 +128,8 @@ MATCH_SELF = 1 << 22
 def MATCH_KEYS(frame, _):
     mapping, keys = frame.stack[-2:]
     call = frame.tracer.call
+    if len({*keys}) < len(keys):
+        raise unsupported("opcode", "a wrong pattern")
     if all(call(operator.contains, (mapping, key)) for key in keys):
         return tuple(call(operator.getitem, (mapping, key))
                      for key in keys)
@@ -140,8 +142,8 @@ def MATCH_CLASS(frame, count, value, kind, names):
         return None
     given = call(getattr, (kind, "__match_args__", (
         ABSENT,) * (kind.__flags__ & MATCH_SELF > 0))) if count else ()
-    if type(given) is not tuple or len(given) < count or (
-            not {*given[:count]}.isdisjoint(names)):
+    if type(given) is not tuple or (
+            len({*given[:count], *names}) < count + len(names)):
         raise unsupported("opcode", "a wrong pattern")
     names = (*given[:count], *names)  # ABSENT is the whole value
     found = tuple(value if name is ABSENT else call(
