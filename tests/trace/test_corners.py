@@ -7,6 +7,7 @@ generators that are thrown into, and exceptions that are none.
 import abc
 import collections
 import contextlib
+import contextvars
 import copy
 import dataclasses
 import decimal
@@ -641,8 +642,17 @@ def what_c_code_gives(x):
         CONTEXT, "flags")
 
 
+VARIABLE = contextvars.ContextVar("a")
+
+
+def what_cannot_be_set(x):
+    return (told(lambda: setattr(VARIABLE, "name", "b"), AttributeError),
+            told(lambda: setattr(CONTEXT, "prec", "b"), TypeError))
+
+
 LEFT = (thrown_in, managed, closed, beside_tensors, compared_with_tensors,
-        by_position, patterns_that_ask_twice, where_it_is, what_c_code_gives)
+        by_position, patterns_that_ask_twice, where_it_is, what_c_code_gives,
+        what_cannot_be_set)
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")

@@ -515,8 +515,9 @@ def store_plain(tracer, function, owner, name: str, value=ABSENT) -> None:
     elif existed and (
             found is not ABSENT or type(owner).__dictoffset__) and (
             not isinstance(found, property)):
-        if not given and is_slot:
-            raise unsupported("effect", f"deleting {name}")
+        if is_slot and (not given or (
+                type(owner).__flags__ & attributes.MADE_IN_C)):
+            raise unsupported("effect", f"deleting or setting {name}")
         if not given and attributes.own(tracer, owner, name) is ABSENT:
             raise attributes.no_attribute(owner, name)
         write(outside, outside.space(
