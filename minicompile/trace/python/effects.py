@@ -190,7 +190,7 @@ def later(tracer, *reason) -> Callable:
     return stop
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Later:
     """The result of `function(*args)`, which is called once the graph has
     run, of these `versions` of its tensors. `now` gives it before that, or

@@ -27,7 +27,6 @@ from torch.utils._pytree import tree_leaves
 from ...core.errors import Unsupported
 from ...core.guard import ABSENT, IDENTITIES, is_a
 from .. import CONTINUATIONS, Trace, traced_by
-from ..attributes import type_of
 from ..bytecode import NULL_ABOVE, decode
 from ..frame import NO_ROW, NULL, OPCODES, TRUTH, Frame, Null
 from ..reasons import WAYS, refusing, unsupported
@@ -422,10 +421,9 @@ def placed(rebuild, frame, offset: int, stack
             raise unsupported("code", f"a caller of {name}")
     code, alive = frame.program.code, live(frame, offset)
     names = slots(code)
-    values = [rebuild.value(frame.names[name])
-              if name in frame.names and (
-                  name in alive or is_mortal(frame.names[name])) else "None"
-              for name in names]
+    values = [rebuild.value(frame.names[name]) if name in frame.names and (
+        name in alive or is_mortal(rebuild, frame.names[name])
+        ) else "None" for name in names]
     kinds = []
     for entry in stack:
         read = ENTRIES.get(type(entry))
@@ -438,11 +436,14 @@ def placed(rebuild, frame, offset: int, stack
     return FrameState(code, offset, tuple(kinds), unbound), values
 
 
-def is_mortal(value) -> bool:
-    """Whether something may happen when an object dies."""
-    kind = type_of(value)
-    return kind.__weakrefoffset__ > 0 and not hasattr(
-        kind, "__next__") and not is_a(value, (Tensor, *IDENTITIES))
+def is_mortal(rebuild: Rebuild, value) -> bool:
+    """Whether a weak reference or a finalizer may notice that an object
+    dies. It exists already, so that handing it on costs the graph nothing.
+    """
+    given = id(value) in rebuild.names if rebuild.tracer.is_made(
+        value) else rebuild.outside.is_outside(value)
+    return given and type(value).__weakrefoffset__ > 0 and (
+        not is_a(value, IDENTITIES))
 
 
 def made_once(how: Callable, state: FrameState, like: FunctionType,
