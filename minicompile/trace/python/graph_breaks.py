@@ -442,7 +442,7 @@ def is_mortal(rebuild: Rebuild, value) -> bool:
     """
     given = id(value) in rebuild.names if rebuild.tracer.is_made(
         value) else rebuild.outside.is_outside(value)
-    return given and type(value).__weakrefoffset__ > 0 and (
+    return given and type(value).__weakrefoffset__ != 0 and (
         not is_a(value, IDENTITIES))
 
 
