@@ -60,7 +60,8 @@ def load_attr(tracer, owner, name: str):
         if not isinstance(raised.exception, AttributeError):
             raise
         if not follows(custom) and (issubclass(kind, FORWARDING) or (
-                kind.__flags__ & MADE_IN_C and hasattr(owner, name))):
+                kind.__flags__ & MADE_IN_C and kind is not type
+                and hasattr(owner, name))):
             raise unsupported(
                 "attribute", f"what C code gives as {name},") from None
         if lookup(tracer, kind, "__getattr__")[0] is ABSENT:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import gc
 import io
 import math
 import os
@@ -93,6 +94,24 @@ def a_range_of_a_tensor(x):
     return x * len(steps)
 
 
+class Raises:
+    def __get__(self, owner, kind):
+        print("asked", owner is None)
+        raise AttributeError
+
+
+class Holder:
+    value = Raises()
+
+
+@case()
+def a_class_attribute_that_raises(x):
+    try:
+        return x + Holder.value
+    except AttributeError:
+        return x - hasattr(Holder(), "value")
+
+
 @case()
 def an_object_lives_as_long_as_its_name(x):
     folder = tempfile.TemporaryDirectory()
@@ -113,7 +132,7 @@ def an_object_dies_with_its_name(x):
     weak.add(other)
     print(len(weak))
     del node
-    print(end="")
+    gc.collect()  # also what a trace held
     return x + len(weak)
 
 
