@@ -50,7 +50,7 @@ DIFFER = {
         test_returning_itercoro testRaisedGeneratorExit1""",
     "a method that is an object with a `__call__`": """
         test_getting_field_calls_get test_init_calls_set
-        test_setting_field_calls_set test_vectorcall""",
+        test_setting_field_calls_set""",
     "C code's way with subclasses of its classes": """
         test_int_subclass_with_index test_index_returns_int_subclass
         test_dict_delitem test_dict_pop test_dict_popitem

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import types
 from collections import Counter
 
 import pytest
@@ -905,3 +906,18 @@ def test_numbers_between_two_of_a_tensor_have_no_gradient(dtype):
         close(found, expected)
         assert [each.dtype for each in found] == [
             each.dtype for each in expected]
+
+
+def test_a_function_bound_to_a_size_crosses_a_break():
+    def times(n, x):
+        return x * n
+
+    def function(x):
+        scale = types.MethodType(times, x.shape[0])
+        print(end="")  # noqa: T201
+        return scale(x)
+
+    compiled = minicompile.compile(function, backend="eager", dynamic=True)
+    for n in (3, 4, 5):
+        close(compiled(torch.ones(n)), function(torch.ones(n)))
+    assert not compiled.stats().fallbacks

@@ -384,10 +384,11 @@ def cell(rebuild: Rebuild, made: types.CellType) -> str:
 
 
 def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
-    """A bound method; a stand-in's is read from its object."""
-    owner = method.__self__
+    """A bound method; one of a stand-in's class is read from its object."""
+    function, owner = method.__func__, method.__self__
     return f"{rebuild.value(owner)}.{method.__name__}" if type(
-        owner) in SYMBOLIC else (types.MethodType, method.__func__, owner)
+        owner) in SYMBOLIC and function in vars(type(owner)).values() else (
+            types.MethodType, function, owner)
 
 
 def bound_in_c(rebuild: Rebuild, method) -> str | tuple:
