@@ -15,8 +15,6 @@ import sys
 import unittest
 import warnings
 
-import torch  # noqa: F401  (the tests count modules and references)
-
 import minicompile
 
 #: Seconds for one test, of which compiled ones take more than others.
