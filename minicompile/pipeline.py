@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-import torch
 from torch import fx
 
 from . import emit, fusion, replay, split
@@ -72,11 +71,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             runs |= {name: each.run for name, each in made.programs.items()}
         if made.programs and options.cudagraphs:
             graphed = replay.GRAPHED[-1](
-                made.programs, options.replay_check,
-                visible=joint.forward_outputs,
-                static=[k for k, given in enumerate(inputs)
-                        if isinstance(given, torch.nn.Parameter)],
-                written=joint.mutated)
+                made.programs, inputs, joint.forward_outputs, joint.mutated,
+                options.replay_check)
             runs = {name: getattr(graphed, name) for name in runs}
             made = replace(made, graphed=graphed)
         return replace(made, call=split.make_runtime(

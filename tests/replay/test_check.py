@@ -86,5 +86,5 @@ def test_the_option():
     run = minicompile.compile(torch.sin, options={
         "cudagraphs": True, "replay_check": True})
     torch.testing.assert_close(run(x), x.sin())
-    checked = graphed(programs(forward=schedule()), True)
+    checked = graphed(programs(forward=schedule()), check=True)
     assert checked.blocked is None and checked.forward.kind is Checked

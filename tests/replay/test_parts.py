@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import partial
 from unittest import mock
@@ -17,9 +18,9 @@ from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.passes import memory
 from minicompile.replay.cuda.graphs import (
-    GraphedFunction, graphed, holders, storage_of, whole)
+    GraphedFunction, graphed, holders, obstacle, storage_of)
 from minicompile.replay.outputs import parts
-from minicompile.replay.outputs.parts import InParts, Parts, tail_of
+from minicompile.replay.outputs.parts import InParts, cut, tail_of
 from tests.fusion.graphs import aten, as_cuda
 from tests.replay.fake import FakeDevice
 
@@ -55,11 +56,17 @@ def values(count):
     return [torch.randn(8, 8) for _ in range(count)]
 
 
+def in_parts(program, recorded, tail):
+    """What makes recordings, from the plain data of a file."""
+    return partial(InParts, json.loads(json.dumps(
+        cut(program, recorded, tail))))
+
+
 def replays(program, recorded, tail):
     """Each call gives what the program gives, and keeps it."""
     device = FakeDevice()
     region = GraphedFunction(program.run, None, device, kinds=[
-        partial(InParts, Parts(program, recorded, tail))])
+        in_parts(program, recorded, tail)])
     w, kept = torch.randn(8, 8), []
     for x in values(6):
         kept.append((x, region.forward([x, w])))
@@ -104,8 +111,8 @@ def test_a_cut_program_has_sizes_that_vary():
     program = compiled.cache.entries[0].lowered.programs["forward"]
     count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
-        partial(InParts, Parts(program, tuple(
-            k % 3 != 1 for k in range(count)), count - 1))])
+        in_parts(program, tuple(
+            k % 3 != 1 for k in range(count)), count - 1)])
     for rows in (5, 6, 5, 6, 5, 6, 5):
         sizes = {place: symbol.hint for symbol, place
                  in program.text.schedule.sizes.items()}
@@ -128,7 +135,7 @@ def test_an_input_is_not_kept_alive():
     program = made(last)
     count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
-        partial(InParts, Parts(program, (True,) * count, count - 1))])
+        in_parts(program, (True,) * count, count - 1)])
     x, w = values(2)
     for _ in range(4):
         region.forward([x, w])
@@ -225,7 +232,7 @@ def test_on_a_gpu_the_rest_is_recorded(function, trained):
 
 def test_without_parts_a_step_that_cannot_be_recorded_blocks():
     program = made(last)
-    assert whole(program.text.schedule) == (
+    assert obstacle(program.text.schedule) == (
         "not all tensors are on a CUDA device")
     region = graphed({"forward": program})
     assert "CUDA" in region.blocked or "fewer" in region.blocked

@@ -11,7 +11,7 @@ import torch
 
 import minicompile
 from minicompile.replay.cuda import graphs
-from minicompile.replay.cuda.graphs import GraphedFunction, Recording
+from minicompile.replay.cuda.graphs import GraphedFunction
 from minicompile.split.prices import min_cut
 from tests.replay.fake import FakeDevice
 
@@ -101,7 +101,8 @@ def test_steps_are_replayed_and_right(weights):
 def test_a_backward_of_other_results_is_replayed_too(monkeypatch):
     """Each of them behind the same forward."""
     monkeypatch.setattr(graphs, "Cuda", lambda _: FakeDevice())
-    monkeypatch.setattr(graphs, "KINDS", [lambda *_: Recording])
+    monkeypatch.setattr(graphs, "obstacle", lambda schedule: None)
+    monkeypatch.setattr(graphs, "TAPES", [graphs.tape_of])
     monkeypatch.setattr(graphs, "WORTH", 0)
 
     def losses(x, w):

@@ -69,9 +69,10 @@ def test_replay_is_reported_as_it_is(monkeypatch):
 
     x = torch.randn(4, 8)
     assert "off: not all tensors are on a CUDA device" in replay(bend_one, x)
-    monkeypatch.setattr(stage, "KINDS", [
-        lambda program, *_: stage.whole(SimpleNamespace(
-            buffers={}, externs=program.text.schedule.externs))])
+    obstacle = stage.obstacle
+    monkeypatch.setattr(stage, "TAPES", [stage.tape_of])
+    monkeypatch.setattr(stage, "obstacle", lambda schedule: obstacle(
+        SimpleNamespace(buffers={}, externs=schedule.externs)))
     assert "off: the graph chooses" in replay(choice, x)
     monkeypatch.setattr(stage, "Cuda", lambda index: FakeDevice())
     assert re.search("4 steps to record .* first call: 1$",

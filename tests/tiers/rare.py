@@ -651,7 +651,7 @@ def recorded():
     for given in (schedule(target=aten._local_scalar_dense.default),
                   schedule(device=torch.device("cpu"))):
         for check in (False, True):
-            assert graphed(programs(forward=given), check).blocked
+            assert graphed(programs(forward=given), check=check).blocked
 
 
 def report():

@@ -17,7 +17,10 @@ import minicompile
 from minicompile import pipeline
 from minicompile.core.disk import entries
 from minicompile.dispatch.disk import warm_start
+from minicompile.replay.cuda import graphs
+from minicompile.replay.outputs import parts
 from tests.emit.test_cache import damaged
+from tests.replay.fake import FakeDevice
 from tests.same import assert_same
 
 
@@ -319,6 +322,69 @@ def test_an_entry_for_other_facts_is_made_again(folder, found):
     assert len(found) == 1
 
 
+def steps(x, w):
+    """A loss, and a result that is worth moving."""
+    h = ((x @ w).sin() @ w).cos()
+    return (h @ w).mean(), (
+        (h.detach() @ w).tanh().exp() @ w).tanh() * x.shape[0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", ["whole", "parts"])
+def test_what_is_found_is_replayed(folder, found, monkeypatch, kind, dynamic):
+    """On a device that needs no GPU, and cannot record every product."""
+    monkeypatch.setattr(graphs, "Cuda", lambda _: FakeDevice())
+    monkeypatch.setattr(warm_start, "ours_alone", lambda: True)
+    for module in graphs, parts:
+        monkeypatch.setattr(module, "obstacle", lambda schedule: (
+            "it is exp's" if "exp" in str(schedule.steps[0]) and (
+                kind == "parts" and len(schedule.steps) == 1) else None))
+    monkeypatch.setattr(parts, "LARGE", 1 if kind == "parts" else 1e9)
+    monkeypatch.setattr(parts, "LAUNCH", 0)
+    tapes = []
+    for turn in range(2):
+        compiled = minicompile.compile(
+            steps, mode="reduce-overhead", dynamic=dynamic)
+        for rows in (5, 6, 5, 6, 5, 6, 6) if dynamic else (5,) * 5:
+            given, weight = (torch.randn(
+                count, 8, dtype=torch.float64, requires_grad=True)
+                for count in (rows, 8))
+            results = []
+            for call in compiled, steps:
+                loss, moved = call(given, weight)
+                results.append((loss, moved, *torch.autograd.grad(
+                    loss, [given, weight])))
+            torch.testing.assert_close(*results)
+        assert len(found) == turn
+        graphed = compiled.cache.entries[0].lowered.graphed
+        assert graphed.tapes["forward"]["kind"] == kind
+        tapes.append(graphed.tapes)
+        assert compiled.stats().replays["replayed"] >= 5
+    assert tapes[0] == tapes[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("trained", [True, False])
+def test_on_a_gpu_what_is_found_is_replayed(folder, found, trained):
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 4096),
+        torch.nn.Tanh()).cuda().double().requires_grad_(trained)
+    for turn in range(2):
+        compiled = minicompile.compile(layers, mode="reduce-overhead")
+        for _ in range(6):
+            given = torch.randn(128, 64, device="cuda", dtype=torch.float64,
+                                requires_grad=trained)
+            results = []
+            for call in compiled, layers:
+                y = call(given)
+                results.append((y, *(torch.autograd.grad(
+                    y.sin().sum(), [given, *layers.parameters()])
+                    if trained else ())))
+            torch.testing.assert_close(*results)
+        assert len(found) == turn
+        assert compiled.stats().replays["replayed"] >= 3
+
+
 @pytest.mark.parametrize("backend", ["eager", "split"])
 def test_only_programs_have_an_entry(folder, found, backend):
     for _ in range(2):
@@ -360,7 +426,8 @@ def test_a_sound_entry_that_makes_no_sense_is_made_again(
     bad = [b"", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b"NaN"]
     bad += [json.dumps({**held, key: value}).encode() for key in held
             for value in (None, 3, [], {}, "x", {"forward": "1/0"})
-            if key != "kernels" and (value or key != "results")]
+            if key != "kernels" and (value or key != "results")
+            and value != held[key]]
     for content in bad:
         path.write_bytes(signed(path, content))
         assert_same(layer, x, w, calls=1)
@@ -405,6 +472,8 @@ def test_thousands_of_damaged_entries_are_compiled_again(
 TWO = """
 import sys, torch, minicompile
 from minicompile.dispatch.disk import warm_start
+from minicompile.replay.cuda import graphs
+from minicompile.replay.outputs import parts
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
 x = torch.randn(4, 8, requires_grad=True)

@@ -3,11 +3,11 @@
 In: a traced graph and its inputs. Out: a CompiledGraph, from an entry of
 the disk's cache if there is one. The name of an entry is the hash of all
 that the stages after the trace read: the graph's text, facts about each
-input, switches, options, versions, the machine. An entry is plain data,
-FACTS and the texts of programs, which run only if the hash at its end is
-that of the whole. If sizes vary, it has the facts about them that the
-stages relied on, and they are guarded again. A graph that no text can say
-is compiled in each process. Without this file all are.
+input, switches, options, versions, the machine. An entry is plain data:
+FACTS, what a replay has to know, and the texts of programs, which run only
+if the hash at its end is that of the whole. If sizes vary, it has the facts
+about them that the stages relied on, and they are guarded again. A graph
+that no text can say is compiled in each process. Without this file all are.
 PyTorch's is torch/_inductor/codecache.py:FxGraphCache.
 """
 
@@ -46,6 +46,7 @@ from ...core.torch.symbols import sizes_of
 from ...emit.cpp import processor
 from ...emit.program import load
 from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
+from ...replay import GRAPHED
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
@@ -138,8 +139,7 @@ def ours_alone() -> bool:
 def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
                   options: Options) -> str | None:
     """The name of the graph's entry; None if it is to have none."""
-    if depth != "fused" or options.cudagraphs or options.trace_enabled or (
-            asked()):
+    if depth != "fused" or options.trace_enabled or asked():
         return None
     text, known = text_of(graph), facts(inputs)
     if text is None or known is None or not ours_alone():
@@ -157,7 +157,7 @@ class Found(SimpleNamespace):
     """A compiled graph that was found. Its stages run `again` when someone
     asks what they made."""
 
-    graphed, fallback = None, ""
+    fallback = ""
 
     def __getattr__(self, name: str):
         return getattr(self.again(), name)
@@ -174,17 +174,19 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
     return None if results is None else json.dumps({
         "kernels": made.kernels, "results": results,
         "learnt": learnt(env),
+        "tapes": made.graphed and made.graphed.tapes,
         "programs": {name: program.source for name, program
                      in made.programs.items()},
         "facts": repr({name: find(made.joint, made.pair)
                        for name, find in FACTS.items()})}).encode()
 
 
-def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
+def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
          options: Options, again: Callable[[], CompiledGraph]) -> Found:
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
+    graphed, env = None, sizes_of(inputs)
     guards, ranges = held["learnt"]
     names = {**vars(sympy), **vars(functions)}
     if not all([env.evaluate_expr(eval(text, names)) for text in guards]
@@ -194,6 +196,12 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
         held["facts"], {"torch": torch, "device": torch.device}))
     runs = {name: load(source, {})[1]
             for name, source in held["programs"].items()}
+    if held["tapes"] is not None:
+        graphed = GRAPHED[-1](
+            {name: SimpleNamespace(run=run) for name, run in runs.items()},
+            inputs, facts.forward_outputs, facts.mutated,
+            tapes=held["tapes"])
+        runs = {name: getattr(graphed, name) for name in runs}
     if held["results"]:
         names = {name: each.obj for name, each in _custom_builtins.items()}
         exec(held["results"], names)
@@ -202,9 +210,9 @@ def read(content: bytes, graph: fx.GraphModule, env: ShapeEnv | None,
         SimpleNamespace(source=graph, results=results), None, **runs,
         notes=notes, facts=facts, others=partial(
             backward_from, lambda: again().joint, facts.saved, options,
-            None))
+            graphed))
     return Found(call=call, notes=notes, kernels=held["kernels"],
-                 again=again)
+                 graphed=graphed, again=again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
@@ -213,7 +221,6 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
     name = name_of_entry(graph, inputs, depth, options)
     if name is None:
         return lower_ours(graph, inputs, depth, options)
-    env = sizes_of(inputs)
     before, inference = settings(), torch.is_inference_mode_enabled()
 
     @cache
@@ -223,11 +230,11 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     try:
         if content := find(name):
-            return read(content, graph, env, options, again)
+            return read(content, graph, inputs, options, again)
     except Exception as error:
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)
-    if content := written(made, env):
+    if content := written(made, sizes_of(inputs)):
         entry(name, lambda: content, True)
     return made
 

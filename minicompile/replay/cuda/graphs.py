@@ -212,8 +212,8 @@ def like(tensor: Tensor) -> Tensor:
 WORTH = 4
 
 
-def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
-    """Recordings of all of a program, or why there can be none."""
+def obstacle(schedule: Schedule) -> str | None:
+    """Why no recording can have all steps of a program, if so."""
     devices = {buffer.device for buffer in schedule.buffers.values()}
     if any(device.type != "cuda" for device in devices):
         return "not all tensors are on a CUDA device"
@@ -226,33 +226,58 @@ def whole(schedule: Schedule, *_: object) -> type[Recording] | str:
         if torch.Tag.data_dependent_output in getattr(op, "tags", ()) or (
                 "index" in str(op) and torch.bool in given):
             return f"{op} waits for the device"
-    return Recording
+    return None
 
 
-#: What makes recordings of a program, or says why nothing can: given the
-#: program, how many of its results are the user's, None for all, and
-#: whether to compare the two. The last one is asked.
-KINDS: list[Callable[..., Callable[..., Recording] | str]] = [
-    lambda program, *_: whole(program.text.schedule)]
+def tape_of(program: object, *_: object) -> dict:
+    """All that replay has to know of a program, as plain data: of which
+    `kind` its recordings are, or why there can be none; how many steps it
+    has, and the number of their device."""
+    schedule = program.text.schedule
+    return {"kind": obstacle(schedule) or "whole",
+            "steps": len(schedule.steps), "device": max((
+                buffer.device.index or 0
+                for buffer in schedule.buffers.values()), default=0)}
 
 
-def graphed(programs: Mapping[str, object], check: bool = False,
-            visible: int | None = None,
-            **settings: object) -> GraphedFunction:
-    """The programs of one graph, graphed; named as its halves are."""
-    kinds = [KINDS[-1](program, visible if name == "forward" else None,
-                       check) for name, program in programs.items()]
+#: What tells this, given a program, how many of its results are the user's,
+#: None for all, and whether to compare each replay with the program. The
+#: last one is asked.
+TAPES: list[Callable[[object, int | None, bool], dict]] = [tape_of]
+#: What makes recordings of a kind, given the program's tape.
+KINDS: dict[str, Callable[[dict], Callable[..., Recording]]] = {
+    "whole": lambda _: Recording}
+
+
+def kind_of(tape: dict) -> Callable[..., Recording] | str:
+    """What makes the recordings of a program, or why nothing can."""
+    return KINDS.get(tape["kind"], lambda _: tape["kind"])(tape)
+
+
+def graphed(programs: Mapping[str, object], inputs: Sequence = (),
+            visible: int | None = None, written: Collection[int] = (),
+            check: bool = False, tapes: Mapping[str, dict] | None = None
+            ) -> GraphedFunction:
+    """The programs of one graph, graphed; named as its halves are.
+    Parameters among the inputs are static. With their `tapes`, programs
+    need be no more than what runs.
+    """
+    tapes = tapes or {name: TAPES[-1](
+        program, visible if name == "forward" else None, check)
+        for name, program in programs.items()}
+    kinds = [*map(kind_of, tapes.values())]
     reasons = [kind for kind in kinds if isinstance(kind, str)]
-    schedules = [program.text.schedule for program in programs.values()]
-    if sum(len(schedule.steps) for schedule in schedules) < WORTH:
+    if sum(tape["steps"] for tape in tapes.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
-    index = max((buffer.device.index or 0 for schedule in schedules
-                 for buffer in schedule.buffers.values()), default=0)
-    return GraphedFunction(
+    made = GraphedFunction(
         programs["forward"].run, getattr(
-            programs.get("backward"), "run", None), Cuda(index),
+            programs.get("backward"), "run", None),
+        Cuda(max(tape["device"] for tape in tapes.values())),
         blocked=next(iter(reasons), None), kinds=kinds, visible=visible,
-        **settings)
+        static=[k for k, given in enumerate(inputs)
+                if isinstance(given, torch.nn.Parameter)], written=written)
+    made.tapes = tapes
+    return made
 
 
 class GraphedFunction:
@@ -260,12 +285,14 @@ class GraphedFunction:
 
     `blocked` is a reason why nothing can be recorded, or None. `kinds`
     make the recordings, the forward's first. The forward has `settings`.
+    `tapes` has what was told of its programs.
     """
 
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, blocked: str | None = None,
                  kinds: Sequence[Callable] = (Recording,), **settings):
         self.device, self.blocked, self.halves = device, blocked, []
+        self.tapes: Mapping[str, dict] = {}
         self.forward = self.half(forward, kinds[0], **settings)
         self.backward = self.half(backward, kinds[-1])
 
@@ -278,7 +305,8 @@ class GraphedFunction:
 
     def another(self, program: object, check: bool) -> Half:
         """One more half: a program, the backward of other results."""
-        return self.half(program.run, KINDS[-1](program, None, check))
+        return self.half(program.run, kind_of(
+            TAPES[-1](program, None, check)))
 
     @property
     def stats(self) -> Counter[str]:

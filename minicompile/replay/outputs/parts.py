@@ -13,9 +13,8 @@ torch.compile cuts a graph in torch/_inductor/scheduler.py. It hands out
 memory that the next call overwrites, in torch/_inductor/cudagraph_trees.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
 from itertools import groupby
@@ -26,70 +25,66 @@ from torch import Tensor
 from ...core.errors import BackendError
 from ...core.machines.cost import machine
 from ...core.graph import Boxed, has_effect
-from ...core.index import Symbol, evaluate_index, index
-from ...core.loops import Buffer
+from ...core.index import index
 from ...core.options import HINTS
-from ...core.semantics.evaluate import known as known_of
-from ...core.semantics.evaluate import resolved
 from ...core.schedule import (Extern, Schedule, Step, View, made_by,
                               reads_of)
-from ..cuda.graphs import KINDS, WORTH, Recording, memory_of, whole
+from ..cuda.graphs import (KINDS, TAPES, WORTH, Recording, memory_of,
+                           obstacle, tape_of)
 
 #: Bytes that are worth moving, and the seconds Python needs for a launch.
 LARGE, LAUNCH = 2 ** 20, 8e-6
 
 
-@dataclass(frozen=True)
-class Part:
-    """Steps in order: a function of the buffers and sizes it `reads`
-    that gives others those it `makes`."""
+def cut(program: object, recorded: Sequence[bool], tail: int) -> dict:
+    """A program in parts, as plain data: texts of functions of its steps.
+    The `tail` runs after the replay and makes the results that are
+    `moved`; there are texts of the other `results`. All names are those of
+    the program.
+    """
+    text, schedule = program.text, program.text.schedule
+    steps, results = schedule.steps, schedule.outputs
+    parts, end = [], 0
+    for is_recorded, group in groupby(recorded[:tail]):
+        start, end = end, end + len([*group])
+        wanted = reads_of([*steps[end:], results])
+        makes = {text.names[made.name]: made for step in steps[start:end]
+                 for made in made_by(step) if made.name in wanted}
+        parts.append(part(text, steps[start:end], [
+            View(made.name, made.shape, made.stride, index(0), made.dtype)
+            for made in makes.values()]) | {
+                "recorded": is_recorded, "makes": {
+                    name: f"torch.empty_strided({made.shape}, {made.stride}"
+                    f", dtype={made.dtype}, device='{made.device}')"
+                    for name, made in makes.items()}})
+    last = {made.name for step in steps[tail:] for made in made_by(step)}
+    moved = {place: view for place, view in enumerate(results)
+             if isinstance(view, View) and view.buffer in last}
+    names, sizes = schedule.unpacked(text.names.__getitem__)
+    found = {"inputs": names, "sizes": sizes, "parts": parts,
+             "tail": part(text, steps[tail:], [*moved.values()]),
+             "moved": [*moved], "results": [
+                 None if place in moved else text.value(view)
+                 for place, view in enumerate(results)]}
+    unwrap(program.run).__globals__.update(text.given)
+    return found
 
-    run: Boxed
-    reads: tuple[str | Symbol, ...]
-    makes: Sequence[Buffer]
-    is_recorded: bool
 
-
-class Parts:
-    """A program's `parts`, then the `tail`, which runs after the replay
-    and makes the results that are `moved`."""
-
-    def __init__(self, program: object, recorded: Sequence[bool],
-                 tail: int):
-        self.program, self.schedule = program, program.text.schedule
-        steps, results = self.schedule.steps, self.schedule.outputs
-        self.parts, end = [], 0
-        for is_recorded, group in groupby(recorded[:tail]):
-            start, end = end, end + len([*group])
-            wanted = reads_of([*steps[end:], results])
-            makes = [made for step in steps[start:end]
-                     for made in made_by(step) if made.name in wanted]
-            self.parts.append(self.part(steps[start:end], [
-                View(made.name, made.shape, made.stride, index(0),
-                     made.dtype) for made in makes], makes, is_recorded))
-        last = {made.name for step in steps[tail:]
-                for made in made_by(step)}
-        self.moved = {place: view for place, view in enumerate(results)
-                      if isinstance(view, View) and view.buffer in last}
-        self.tail = self.part(steps[tail:], [*self.moved.values()])
-
-    def part(self, steps: tuple[Step, ...], outputs: list,
-             makes: Sequence = (), is_recorded: bool = False) -> Part:
-        """Some steps; they are given buffers, and then all sizes."""
-        text, found = copy(self.program.text), {}
-        known = {made.name for step in steps for made in made_by(step)}
-        known |= self.schedule.constants.keys()
-        reads = [name for name in reads_of([*steps, outputs])
-                 if name not in known]
-        sizes = {symbol: place for place, symbol in enumerate(
-            self.schedule.sizes, len(reads))}
-        given = [*map(text.buffers.get, reads), *[None] * len(sizes)]
-        text.schedule = Schedule(tuple(given), steps, tuple(outputs),
-                                 self.schedule.constants, sizes)
-        names = unwrap(self.program.run).__globals__
-        exec(text.call(), names, found)
-        names.update(text.given)
-        return Part(found["call"], (*reads, *sizes), makes, is_recorded)
+def part(text: object, steps: tuple[Step, ...], outputs: list) -> dict:
+    """Some steps of a program as a function's `source`; it `reads` buffers
+    and then all sizes."""
+    whole, text = text.schedule, copy(text)
+    known = {made.name for step in steps for made in made_by(step)}
+    known |= whole.constants.keys()
+    reads = [name for name in reads_of([*steps, outputs])
+             if name not in known]
+    sizes = {symbol: place for place, symbol
+             in enumerate(whole.sizes, len(reads))}
+    given = [*map(text.buffers.get, reads), *[None] * len(sizes)]
+    text.schedule = Schedule(tuple(given), steps, tuple(outputs),
+                             whole.constants, sizes)
+    return {"source": text.call(), "reads": [
+        *map(text.names.get, reads), *map(str, sizes)]}
 
 
 class InParts(Recording):
@@ -99,64 +94,65 @@ class InParts(Recording):
     it runs, the bound inputs of this call, which are at `places`.
     """
 
-    def __init__(self, parts: Parts, *given):
+    def __init__(self, parts: dict, *given):
         self.parts = parts
         super().__init__(*given)
 
     def record(self, half: object, inputs: list) -> tuple:
         """The outputs, None for those that the tail makes."""
-        known, self.steps = known_of(self.parts.schedule, inputs), []
-        for part in self.parts.parts:
-            if part.is_recorded:
+        parts, names = self.parts, unwrap(half.run).__globals__
+        known, self.steps = dict(zip(parts["inputs"], inputs)), []
+        exec("\n".join(parts["sizes"]), names, known)
+        reads = {*parts["tail"]["reads"]}
+        for each in parts["parts"]:
+            run, replay = loaded(each, names), None
+            if each["recorded"]:
                 replay, made = half.of.device.record(
-                    part.run, [known[name] for name in part.reads],
-                    self.pool)
-                self.steps.append((replay, None, ()))
+                    run, [known[name] for name in each["reads"]], self.pool)
             else:
-                made = [torch.empty_strided(*(
-                    [evaluate_index(each, known) for each in measures]
-                    for measures in (buffer.shape, buffer.stride)),
-                    dtype=buffer.dtype, device=buffer.device)
-                    for buffer in part.makes]
-                self.steps.append((None, part, made))
-            known |= {buffer.name: value
-                      for buffer, value in zip(part.makes, made)}
-        reads = {name for part in (*self.parts.parts, self.parts.tail)
-                 if not part.is_recorded for name in part.reads}
-        self.places = {given.name: place for place, given
-                       in enumerate(self.parts.schedule.inputs)
-                       if given and given.name in reads
-                       and place in self.bound}
+                made = [eval(text, names, known)
+                        for text in each["makes"].values()]
+                reads.update(each["reads"])
+            self.steps.append((replay, (run, each["reads"]), made))
+            known.update(zip(each["makes"], made))
+        self.tail = loaded(parts["tail"], names), parts["tail"]["reads"]
+        self.places = {name: place for place, name
+                       in enumerate(parts["inputs"])
+                       if name in reads and place in self.bound}
         self.known = {name: known[name]
                       for name in reads - self.places.keys()}
-        return tuple([
-            None if place in self.parts.moved else resolved(known, view)
-            for place, view in enumerate(self.parts.schedule.outputs)])
+        return tuple([text and eval(text, names, known)
+                      for text in parts["results"]])
 
     def replay(self) -> None:
         """Each part in order; what others make goes to where it is read."""
-        for replay, part, made in self.steps:
+        for replay, between, made in self.steps:
             if replay:
                 replay()
                 continue
-            for old, new in zip(made, self.results_of(part)):
+            for old, new in zip(made, self.results_of(*between)):
                 old.copy_(new)
 
-    def results_of(self, part: Part) -> tuple:
+    def results_of(self, run: Boxed, reads: Sequence[str]) -> tuple:
         """The results of a part in this call, which is not recorded."""
-        return part.run([self.known[name] for name in part.reads])
+        return run([self.known[name] for name in reads])
 
     def run(self, inputs: list) -> tuple:
         """The program's results for these inputs, by replays."""
         self.known |= {name: inputs[place]
                        for name, place in self.places.items()}
         results = list(super().run(inputs))
-        if self.parts.moved:
-            for place, made in zip(self.parts.moved, self.results_of(
-                    self.parts.tail)):
+        if moved := self.parts["moved"]:
+            for place, made in zip(moved, self.results_of(*self.tail)):
                 results[place] = made
         self.known |= dict.fromkeys(self.places)
         return tuple(results)
+
+
+def loaded(part: dict, names: dict) -> Boxed:
+    """The function of a part, among the names of its program."""
+    exec(part["source"], names, found := {})
+    return found["call"]
 
 
 class Checked(Recording):
@@ -201,26 +197,24 @@ class Checked(Recording):
                     mine[k].untyped_storage()).fill_(255)
 
 
-def kind_of(program: object, visible: int | None, check: bool
-            ) -> Callable[..., Recording] | str:
-    """The recordings of a program: checked, if that is asked for; in
-    parts, if it has to be or if its results are large."""
-    schedule, buffers = program.text.schedule, program.text.buffers
-    found, steps = whole(schedule), schedule.steps
-    if check and found is Recording:
-        return Checked
+def tape_in_parts(program: object, visible: int | None, check: bool
+                  ) -> dict:
+    """The same; recordings are checked, if that is asked for, or in parts,
+    if they have to be or if the results are large."""
+    found, schedule = tape_of(program), program.text.schedule
+    if check and found["kind"] == "whole":
+        return found | {"kind": "checked"}
     gpus = {buffer.device for buffer in schedule.buffers.values()
             if buffer.device.type == "cuda"}
-    if check or len(gpus) > 1:
-        return found
-    recorded = tuple(whole(Schedule(tuple(
+    steps, buffers = schedule.steps, program.text.buffers
+    recorded = tuple(obstacle(Schedule(tuple(
         buffers[name] for name in reads_of(step) if name in buffers),
-        (step,), (), {})) is Recording for step in steps)
+        (step,), (), {})) is None for step in steps)
     tail = tail_of(steps, schedule.outputs, visible)
-    if sum(recorded[:tail]) < WORTH - 1 or (
+    if check or len(gpus) > 1 or sum(recorded[:tail]) < WORTH - 1 or (
             tail == len(steps) and all(recorded)):
         return found
-    return partial(InParts, Parts(program, recorded, tail))
+    return found | {"kind": "parts", "parts": cut(program, recorded, tail)}
 
 
 def tail_of(steps: tuple[Step, ...], outputs: tuple,
@@ -249,5 +243,7 @@ def tail_of(steps: tuple[Step, ...], outputs: tuple,
     return best
 
 
-KINDS.append(kind_of)
+TAPES.append(tape_in_parts)
+KINDS |= {"checked": lambda _: Checked,
+          "parts": lambda tape: partial(InParts, tape["parts"])}
 HINTS.pop("replay_check", None)  # it has an effect now
