@@ -56,7 +56,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
         return CompiledGraph(_boxed(graph))
     fuse = depth == "fused"
     try:
-        log.begin("split")
+        log.enter("split")
         joint = split.record(graph, inputs,
                              fuse and not options.fallback_random)
         log.show("joint_graph", joint)
@@ -89,7 +89,7 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
             raise BackendError(brief(fault)) from fault
         return as_traced(graph, fault)
     finally:
-        log.begin("")
+        log.enter("")
 
 
 def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
@@ -136,11 +136,11 @@ def program_of(graph: fx.GraphModule, options: Options,
         return replace(step, target=step.target.compiled(
             lambda branch: program_of(branch, options)[1].ready().run))
 
-    log.begin("fusion")
+    log.enter("fusion")
     schedule = graph.meta.pop("fused", None) or fusion.fuse(graph, dying)
     schedule = replace(schedule, steps=tuple(map(compiled, schedule.steps)))
     log.show("fusion", schedule)
-    log.begin("emit")
+    log.enter("emit")
     program = emit.emit(schedule, options)
     log.show("output_code", program.source)
     return schedule, program

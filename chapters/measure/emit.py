@@ -41,7 +41,7 @@ def compiled(folder: Path, name: str, text: str):
 
 def rungs(kernel: Kernel) -> dict[str, str]:
     """The kernel's text, from plain loops to what emit prints."""
-    full = cpp.text_of(kernel)
+    full = cpp.in_cpp(kernel)
     simd = "#pragma omp simd"
     threads = "#pragma omp parallel"
     scalar = cpp.headed("").replace(', simd("notinbranch")', "")

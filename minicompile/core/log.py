@@ -24,7 +24,7 @@ def show(artifact: str, what: object) -> None:
         tell(artifact, what)
 
 
-def begin(stage: str) -> None:
+def enter(stage: str) -> None:
     """A stage begins its work on a graph, in this thread."""
     for tell in BEGINS:
         tell(stage)

@@ -115,14 +115,14 @@ def renamed(where: Index, name: Callable[[Expression], str]) -> Index:
 
 
 #: Functions of floats, which cost far more than an access to the cache.
-FUNCTIONS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
+OF_FLOATS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
     atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid atan2
     hypot""".split()
 
 #: Every operation, and PyTorch's own function as its meaning. Operands
 #: are rounded to their dtypes; the result is rounded to the Op's.
 OPS: dict[str, Callable] = {
-    name: getattr(torch, name) for name in (*FUNCTIONS, *"""neg abs sign
+    name: getattr(torch, name) for name in (*OF_FLOATS, *"""neg abs sign
     sqrt rsqrt floor ceil trunc round reciprocal relu isnan signbit
     logical_not bitwise_not add sub mul fmod pow copysign maximum minimum
     fmax fmin eq ne lt le gt ge logical_and logical_or logical_xor
@@ -135,7 +135,7 @@ OPS: dict[str, Callable] = {
 }
 
 #: Operations that are no cheaper than those functions.
-EXPENSIVE = frozenset([*FUNCTIONS, "pow", "fmod", "uniform"])
+EXPENSIVE = frozenset([*OF_FLOATS, "pow", "fmod", "uniform"])
 
 #: How two partial results combine: (what an empty range gives, the rule).
 REDUCTIONS: dict[str, tuple[object, str]] = {

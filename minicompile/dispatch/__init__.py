@@ -175,7 +175,7 @@ class Cache:
                 self.run_eager(kinds, refusal.kind, refusal)
             finally:
                 hide(before)
-                log.begin("")
+                log.enter("")
         return None
 
     def run_eager(self, kinds: tuple, kind: str, why: object) -> None:
@@ -191,7 +191,7 @@ class Cache:
     def compile(self, locals: tuple) -> Found:
         """The entry that is made for a call, if it holds then."""
         asked = self.settings
-        log.begin("trace")
+        log.enter("trace")
         traced = trace(self.function, locals, history=self.history,
                        breaks=not asked.fullgraph)
         log.show("graph_code", traced)
@@ -201,7 +201,7 @@ class Cache:
         lowered = compile_graph(
             traced.graph, traced.example_inputs, asked
             ) if nodes else CompiledGraph(lambda inputs: ())
-        log.begin("guards")
+        log.enter("guards")
         self.add(link(traced, (*traced.guards, *traced.sizes.guards()),
                       lowered, self.goes_on))
         self.made += 1

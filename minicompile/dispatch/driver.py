@@ -23,7 +23,7 @@ def _call(target, /, *args, **kwargs):
     return target(*args, **kwargs)
 
 
-class OptimizedModule(nn.Module):
+class CompiledModule(nn.Module):
     """A module whose calls are compiled; all else is `_orig_mod`'s.
 
     The wrapper has hooks, and all that nn.Module keeps, of its own. Its
@@ -68,7 +68,7 @@ class OptimizedModule(nn.Module):
         delattr(self._orig_mod, name)
 
 
-def bound(model: Callable, settings: Settings) -> types.MethodType:
+def as_method(model: Callable, settings: Settings) -> types.MethodType:
     """A method or an object: a method of what it is bound to."""
     function, owner = (model.__func__, model.__self__) if isinstance(
         model, types.MethodType) and not is_marked(model.__func__) else (
@@ -79,7 +79,7 @@ def bound(model: Callable, settings: Settings) -> types.MethodType:
 
 #: How callables of a class are compiled; the last row that fits decides.
 CALLABLES: dict[type, Callable[[Callable, Settings], Callable]] = {
-    object: bound, types.FunctionType: wrap, nn.Module: OptimizedModule}
+    object: as_method, types.FunctionType: wrap, nn.Module: CompiledModule}
 
 
 def compile(model: Callable | None = None, *, fullgraph: bool = False,

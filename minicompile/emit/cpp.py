@@ -78,7 +78,7 @@ BODIES: list[Callable[[Kernel], list[str]]] = [
     lambda kernel: CppWriter(kernel).body()]
 
 
-def text_of(kernel: Kernel) -> str:
+def in_cpp(kernel: Kernel) -> str:
     """The kernel as a C++ function of its buffers' addresses."""
     return "\n".join([head(kernel), *BODIES[-1](kernel), "}"])
 
@@ -112,7 +112,7 @@ def mixes(kernel: Kernel) -> bool:
 
 
 #: How kernels are printed, by their class.
-TEXTS: dict[type[Kernel], Callable[[Kernel], str]] = {Kernel: text_of}
+CPP_TEXTS: dict[type[Kernel], Callable[[Kernel], str]] = {Kernel: in_cpp}
 
 
 def types(kernel: Kernel) -> dict[str, str]:
@@ -229,7 +229,7 @@ class CppPrinter:
 
     def text(self, kernel: Kernel) -> str:
         """The kernel as a C++ function."""
-        return TEXTS[type(kernel)](kernel)
+        return CPP_TEXTS[type(kernel)](kernel)
 
     def define(self, kernels: tuple[Kernel, ...]) -> str:
         """The C++ text, and a Python function for each kernel."""

@@ -93,7 +93,7 @@ class TritonPrinter:
 
 
 #: What prints kernels for a GPU: the last one.
-PRINTERS: list[type[TritonPrinter]] = [TritonPrinter]
+TRITON_PRINTERS: list[type[TritonPrinter]] = [TritonPrinter]
 
 
 def printer_in_triton(device: torch.device, numerics: str) -> TritonPrinter:
@@ -108,4 +108,4 @@ def printer_in_triton(device: torch.device, numerics: str) -> TritonPrinter:
             "cpu_backend='triton' runs kernels in Triton's interpreter,"
             " which must be chosen before triton is imported: start"
             " Python with TRITON_INTERPRET=1 in its environment")
-    return PRINTERS[0 if INTERPRETED else -1](device, numerics)
+    return TRITON_PRINTERS[0 if INTERPRETED else -1](device, numerics)

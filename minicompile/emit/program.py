@@ -64,7 +64,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         source = text.program()
         for finish in FINISHES:
             source = finish(source)
-        names, run = load(source, text.given | {
+        names, run = load_program(source, text.given | {
             text.names[name]: value
             for name, value in schedule.constants.items()})
         waits = tuple(start(text, names) for start in STARTS)
@@ -74,7 +74,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
                    waits, text)
 
 
-def load(source: str, given: dict) -> tuple[dict, Boxed]:
+def load_program(source: str, given: dict) -> tuple[dict, Boxed]:
     """The names of a program, those given too, and its `call`."""
     path = store(source, ".py")
     names = {"__name__": f"minicompile_{path.stem}",

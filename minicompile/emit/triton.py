@@ -29,7 +29,7 @@ NARROW = 2 ** 31 - 2 ** 20 - 1
 #: How a block is reduced to a column, where there is a short way.
 ACROSS = {"sum": "tl.sum", "any": "tl.max", "all": "tl.min"}
 #: A quotient of floats by a number that many of them have in common.
-BY_ONE = Form("device.quotient({0}, {1})")
+QUOTIENT = Form("device.quotient({0}, {1})")
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class TritonWriter(Writer):
             case Op("div", (given, by)) if not isinstance(by, Const) and (
                     self.reach(by) < along):
                 return TRITON.operation(
-                    node, [self.read(given), self.read(by)], BY_ONE)
+                    node, [self.read(given), self.read(by)], QUOTIENT)
         return super().value(node)
 
     def index(self, where: Index) -> Index:

@@ -28,7 +28,7 @@ from ..core.errors import BackendError
 from ..core.graph import tensors_of
 from ..core.graph import value as fake_of
 from ..core.index import Index, Variable, guess, index, product
-from ..core.loops import (FUNCTIONS, SIMPLIFY, Buffer, Const, Expression,
+from ..core.loops import (OF_FLOATS, SIMPLIFY, Buffer, Const, Expression,
                           Load, Op, Position, accurate, flatten, rewrite,
                           row_major, unflatten)
 from ..core.sizes import SYMBOLIC
@@ -350,7 +350,7 @@ def divided_by(a: Value, divisor: Index | int) -> Value:
 
 
 RULES: dict[str, Callable] = {
-    **{name: elementwise(name) for name in (*FUNCTIONS, *"""neg abs sign
+    **{name: elementwise(name) for name in (*OF_FLOATS, *"""neg abs sign
        sqrt rsqrt reciprocal relu add sub mul div copysign maximum minimum
        fmax fmin""".split())},
     "where.self": elementwise("where", torch.bool, None),

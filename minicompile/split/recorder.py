@@ -26,8 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..core.errors import BackendError, Where
 from ..core.graph import QUANTIZED, placeholders, tensors_of
 from ..core.sizes import SYMBOLIC, Numbers, python_forms
-
-aten = torch.ops.aten
+from .joint import aten
 
 #: How an operator is taken apart. The formulas are in the reference. A
 #: negated view has the other sign in memory: what reads it must negate.

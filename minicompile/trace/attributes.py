@@ -36,7 +36,7 @@ FORWARDING = (types.MethodType, types.GenericAlias, types.ModuleType,
 MADE_IN_C = 1 << 8
 
 #: The class that a program sees, for objects that are of another.
-KINDS = {}
+SEEN_AS = {}
 
 
 def type_of(value) -> type:
@@ -45,7 +45,7 @@ def type_of(value) -> type:
     if issubclass(kind, torch.Tensor):
         return nn.Parameter if isinstance(
             value, nn.Parameter) else torch.Tensor
-    return KINDS.get(kind, kind)
+    return SEEN_AS.get(kind, kind)
 
 
 def load_attr(tracer, owner, name: str):

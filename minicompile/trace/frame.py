@@ -157,7 +157,7 @@ def closure(tracer, function: types.FunctionType) -> tuple:
     return cells
 
 
-def unbound(name: str) -> Raised:
+def unbound_local(name: str) -> Raised:
     return Raised(UnboundLocalError(
         f"cannot access local variable {name!r} where it is not "
         "associated with a value"))
@@ -168,7 +168,7 @@ def load_cell(tracer, cell: types.CellType, name: str):
     value = attributes.own(tracer, cell, "cell_contents")
     if value is ABSENT:
         if name in tracer.frames[-1].program.code.co_cellvars:
-            raise unbound(name)
+            raise unbound_local(name)
         raise Raised(NameError(
             f"cannot access free variable {name!r} where it is not "
             "associated with a value in enclosing scope", name=name))
@@ -236,7 +236,7 @@ OPCODES |= {
 @opcode(0, None)
 def LOAD_FAST(frame, name):
     if name not in frame.names:
-        raise unbound(name)
+        raise unbound_local(name)
     frame.stack.append(frame.names[name])
 
 

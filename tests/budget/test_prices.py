@@ -24,7 +24,7 @@ WORK = torch.ops.budget.work
 def as_before(monkeypatch, tmp_path):
     """The tables are put back, and nothing is kept in the user's cache."""
     before = [(table, dict(table)) for table in (
-        cost.MACHINES, cost.KINDS, min_cut.RECOMPUTABLE)]
+        cost.MACHINES, cost.OP_KINDS, min_cut.RECOMPUTABLE)]
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path))
     RUNS.clear()
     minicompile.reset()
@@ -46,7 +46,7 @@ def test_the_name_of_a_device_goes_before_its_type(monkeypatch):
 
 
 def test_the_sheets_give_what_was_measured_of_an_h200():
-    made = cost.made(*map(mul, (4.8, 989, 67, 34), calibration.REACHED))
+    made = cost.rated(*map(mul, (4.8, 989, 67, 34), calibration.REACHED))
     measured = cost.MACHINES["cuda"]
     assert made.bandwidth == pytest.approx(measured.bandwidth, rel=0.02)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -60,7 +60,7 @@ def test_the_command_measures_and_keeps(capsys, tmp_path):
     assert "cpu: " in capsys.readouterr().out
     found = cost.MACHINES["cpu"]
     assert 1e8 < found.bandwidth < 1e13 and 1e-8 < found.launch < 1e-3
-    row, = calibration.kept().values()
+    row, = calibration.kept_rows().values()
     assert calibration.made(*row) == found and len(row) == 5
 
 
@@ -71,7 +71,7 @@ def test_the_command_measures_and_keeps(capsys, tmp_path):
     '{"a": [1, 1, 1, 1, 1], "b": [NaN, 1, 1, 1, 1]}'])
 def test_a_damaged_file_is_not_taken(text, tmp_path):
     (tmp_path / "machines.json").write_text(text)
-    assert calibration.kept() == {}
+    assert calibration.kept_rows() == {}
 
 
 def run_within(share):

@@ -58,7 +58,7 @@ def pointwise(value, out: Buffer, ranges) -> Kernel:
 def run(kernel: Kernel, given: dict[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
     """What the compiled kernel writes, flat, by buffer."""
-    return run_loaded(cpp.built(cpp.text_of(kernel)), kernel, given)
+    return run_loaded(cpp.built(cpp.in_cpp(kernel)), kernel, given)
 
 
 def run_loaded(library, kernel: Kernel, given: dict[str, torch.Tensor]

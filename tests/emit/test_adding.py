@@ -130,7 +130,7 @@ def test_a_processor_adds_in_the_order_of_the_numbers(name, dtype):
 def test_only_places_that_lie_apart_are_a_vector():
     """Of two equal ones a vector would lose one."""
     def adding(function, *args):
-        text, = (text for text in map(cpp.text_of, fusion.fuse(aten(
+        text, = (text for text in map(cpp.in_cpp, fusion.fuse(aten(
             function, *args)).kernels) if "] += " in text)
         return text
     x, y, p = table(600, 64), table(9000, 64), places(9000, size=600)

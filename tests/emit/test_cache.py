@@ -426,7 +426,7 @@ def test_thousands_of_damaged_files_load_what_is_whole(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(700):
-            entries.clear()
+            entries.clear_entries()
             saved.write_bytes(damaged(chance, whole))
             minicompile.load_cache(saved)
             for path in folder.iterdir():

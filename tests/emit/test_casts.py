@@ -39,7 +39,7 @@ def test_a_cast_is_pytorchs(source):
     if source.is_floating_point:
         given["x"][:3] = torch.tensor([float("inf"), float("nan"), 7e4])
     kernels = [cast(source, target, len(given["x"])) for target in CPP.types]
-    library = cpp.built("\n".join(map(cpp.text_of, kernels)))
+    library = cpp.built("\n".join(map(cpp.in_cpp, kernels)))
     for kernel in kernels:
         got = run_loaded(library, kernel, given)["out"]
         want = reference(kernel, given)["out"]

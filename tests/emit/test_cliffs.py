@@ -36,7 +36,7 @@ FUNCTIONS = """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
 
 
 def kernels(function, *args):
-    return [cpp.text_of(kernel)
+    return [cpp.in_cpp(kernel)
             for kernel in fusion.fuse(aten(function, *args)).kernels]
 
 

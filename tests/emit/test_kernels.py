@@ -144,11 +144,11 @@ def as_float(value):
 def test_random_kernels(seed, small, monkeypatch):
     if small:  # so that short loops are blocked and shared by threads, too
         for name, size in {"WAKING": 5, "SIDE_BY_SIDE": 6, "ON_STACK": 5,
-                           "KEPT": 50, "LONG": 7, "BY_ONE": 2}.items():
+                           "MOST_KEPT": 50, "LONG": 7, "BY_ONE": 2}.items():
             monkeypatch.setattr(schedules, name, size)
     makers = [Maker(seed * 1000 + k) for k in range(30)]
     kernels = [maker.kernel() for maker in makers]
-    library = cpp.built("\n".join(map(cpp.text_of, kernels)))
+    library = cpp.built("\n".join(map(cpp.in_cpp, kernels)))
     for maker, kernel in zip(makers, kernels, strict=True):
         got = run_loaded(library, kernel, maker.given)
         try:
@@ -184,7 +184,7 @@ def test_reductions(reduction, along):
         x = torch.randn(shape).round(decimals=1)
         powers = (1 - 2.0 * (x < 0)) * 2 ** (x / 3).trunc()
         inputs.append(powers if reduction == "prod" else x)
-    library = cpp.built("\n".join(map(cpp.text_of, kernels)))
+    library = cpp.built("\n".join(map(cpp.in_cpp, kernels)))
     for kernel, x in zip(kernels, inputs, strict=True):
         given = {"x": x.reshape(-1)}
         as_right(run_loaded(library, kernel, given), kernel, given)
@@ -229,7 +229,7 @@ def test_a_value_is_kept_for_several_passes():
         return e / squares.sum(1, keepdim=True)
     x = torch.rand(8, 200)
     (kernel,), run = fused(twice, x)
-    assert cpp.text_of(kernel).count(" k0[200];") == 1
+    assert cpp.in_cpp(kernel).count(" k0[200];") == 1
     torch.testing.assert_close(run([x])[0], twice(x))
 
 
@@ -347,7 +347,7 @@ def test_what_another_row_stores_cannot_be_read(hidden):
         frozenset(hidden))
     for loops in (kernel.loops, kernel.loops[::-1]):
         with pytest.raises(BackendError, match="inner"):
-            cpp.text_of(replace(kernel, loops=loops))
+            cpp.in_cpp(replace(kernel, loops=loops))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, torch.bfloat16, torch.float16])
@@ -367,7 +367,7 @@ def test_what_a_later_pass_needs_is_kept(dtype, along):
              "sum"),
         Loop(out, at(out, i, r), ranges + reduced, quotient)),
         frozenset({"exps", "total"}))
-    assert cpp.text_of(kernel).count("vector_exp(") == 1
+    assert cpp.in_cpp(kernel).count("vector_exp(") == 1
     check(kernel, {"x": torch.randn(shape).to(dtype).reshape(-1)})
 
 

@@ -174,7 +174,7 @@ def test_a_row_of_kernels_has_an_end(monkeypatch):
     args = torch.randn(5, 12), *torch.randn(3, 12, 12)
     text = program_of(normed, *args)
     assert launches(text) == 1
-    monkeypatch.setattr(one_program, "MOST", 4)
+    monkeypatch.setattr(one_program, "MOST_CHAINED", 4)
     assert launches(program_of(normed, *args)) == 2
     monkeypatch.setattr(one_program, "MOST_TENSORS", 5)
     assert launches(program_of(normed, *args)) > 2

@@ -28,7 +28,7 @@ runs = pytest.mark.skipif(
 def walked(monkeypatch):
     """Every row is walked along."""
     monkeypatch.setattr(gpu, "IN_REGISTERS", 4)
-    monkeypatch.setattr(gpu, "WALKING", 16)
+    monkeypatch.setattr(gpu, "WALKED", 16)
 
 
 def entropy(x):

@@ -137,7 +137,7 @@ def kernel(name: str, dtype: torch.dtype, given: dict) -> Kernel:
 def test_every_operation_is_pytorchs(dtype):
     made = kernels(dtype)
     library = cpp.built("\n".join(
-        cpp.text_of(kernel) for kernel, _ in made.values()))
+        cpp.in_cpp(kernel) for kernel, _ in made.values()))
     wrong = []
     for name, (kernel, given) in made.items():
         got = run_loaded(library, kernel, given)["out"]
@@ -193,7 +193,7 @@ def test_uniform_numbers_are_the_references():
     made = Kernel("kernel", (i,), (), (Loop(
         out, at(out, i), (i,), Op("uniform", operands, torch.float32)),))
     given = {name: column.contiguous() for name, column in given.items()}
-    got = run_loaded(cpp.built(cpp.text_of(made)), made, given)["out"]
+    got = run_loaded(cpp.built(cpp.in_cpp(made)), made, given)["out"]
     assert torch.equal(got, reference(made, given)["out"])
     assert len(got.unique()) > count * 0.9
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minicompile.emit import emit
-from minicompile.emit.cpp import text_of
+from minicompile.emit.cpp import in_cpp
 from minicompile.emit.triton import print_kernel
 from minicompile.fusion import fuse
 from tests.fusion.symbolic import assert_same_at, sized, symbolic
@@ -30,7 +30,7 @@ def named(text):
 
 
 def test_the_text_in_cpp(golden):
-    golden("symbolic.cpp", named(text_of(kernel_for_all_sizes())))
+    golden("symbolic.cpp", named(in_cpp(kernel_for_all_sizes())))
 
 
 def test_the_text_in_triton(golden):

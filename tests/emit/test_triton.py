@@ -20,7 +20,7 @@ import torch
 from minicompile.core.errors import OptionError
 from minicompile.core.torch.extension import extension
 from minicompile.emit.cuda import launcher
-from minicompile.emit.cuda.launcher import launched
+from minicompile.emit.cuda.launcher import ahead
 from minicompile.emit.launch import printer_in_triton
 from minicompile.emit.triton_math import INTERPRETED
 
@@ -173,7 +173,7 @@ def test_a_kernel_for_all_sizes_is_launched_for_each(monkeypatch):
             monkeypatch, ["*fp32", *kinds, "constexpr"])))
         return made[-1][1], 1234
     monkeypatch.setattr(launcher.Compiled, "compile", compile)
-    kernel = launched(
+    kernel = ahead(
         grid=lambda n, m: n * m, warps=4, sizes=2,
         wide=lambda n, m: n * m > 1000)(None)
     tensor = torch.zeros(64)[:16]
@@ -213,7 +213,7 @@ def test_a_kernel_is_compiled_before_it_is_launched(compiling):
     """Once, in another thread, for any number that is not specialised;
     for other tensors than foreseen, anew."""
     launches, *_ = compiling
-    kernel = launched(grid=lambda: 7, warps=4)(None)
+    kernel = ahead(grid=lambda: 7, warps=4)(None)
     kernel.prepare(None, 0, torch.float32, 3)
     kernel.run(5, torch.zeros(16), 8)
     kernel.run(5, torch.zeros(16), 9)
@@ -226,7 +226,7 @@ def test_a_kernel_is_compiled_before_it_is_launched(compiling):
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
 def test_a_kernel_for_all_sizes_is_compiled_for_the_first_before(compiling):
-    kernel = launched(
+    kernel = ahead(
         grid=lambda n: n, warps=4, sizes=1)(None)
     kernel.prepare(None, 0, torch.float32, 32)
     kernel.run(5, torch.zeros(16), 48)

@@ -121,7 +121,7 @@ def rows(request, monkeypatch):
     """Rows that fit a block, and rows that do not."""
     if request.param == "walked rows":
         monkeypatch.setattr(triton_tiles, "IN_REGISTERS", 4)
-        monkeypatch.setattr(triton_tiles, "WALKING", 16)
+        monkeypatch.setattr(triton_tiles, "WALKED", 16)
 
 
 #: Rows that a mask ends, rows that fill a block, rows of one element.

@@ -295,7 +295,7 @@ def test_sums_down_columns_share_a_block(count):
         (x * k).sum(0) for k in range(1, count + 1)),
         *fake_inputs((8192, 100_000), dtype=torch.bfloat16))
     (_, columns), (_, rows) = blocks(tiling)
-    most = triton_tiles.DOWN
+    most = triton_tiles.DOWN_COLUMNS
     assert most < 2 * columns * rows * count * 2 <= 2 * most
 
 
@@ -317,8 +317,8 @@ def test_loads_down_columns_share_the_registers():
     tiling, = tilings(sums, *fake_inputs(
         *[(8192, 100_000)] * 3, (8192, 1)))
     (_, columns), (_, rows) = blocks(tiling)
-    assert triton_tiles.DOWN < 2 * columns * rows * 2 * 12 <= (
-        2 * triton_tiles.DOWN)
+    assert triton_tiles.DOWN_COLUMNS < 2 * columns * rows * 2 * 12 <= (
+        2 * triton_tiles.DOWN_COLUMNS)
 
 
 def test_a_tile_that_triton_would_refuse_is_refused():

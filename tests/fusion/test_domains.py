@@ -9,7 +9,7 @@ from minicompile.core.loops import Buffer, Kernel
 from minicompile.fusion.group import (Body, IterationDomain, loop_of,
                                         unite)
 from minicompile.fusion.lowerings import loaded
-from minicompile.fusion.passes.loop_nests import nested, steps_of
+from minicompile.fusion.passes.loop_nests import nested, growth_of
 from minicompile.fusion.passes.memory import touched
 
 
@@ -67,7 +67,7 @@ def test_a_step_that_does_not_divide_the_next_stays_a_division():
     i = index(flat)
     for where, steps in ((i // 6 + i % 8 * 3, {1, 6, 8}),
                          (i // 4 % 3, {1, 4, 12}), ((i + 5) // 4, {1})):
-        assert {*map(int, steps_of(where, flat))} == steps
+        assert {*map(int, growth_of(where, flat))} == steps
     loops = [loop_of(buffer(f"y{a}", (a, b), (b, 1)),
                      loaded(buffer("x", (a, b), (0, 1))))
              for a, b in ((3, 8), (4, 6))]

@@ -8,7 +8,7 @@ import torch
 import minicompile
 from minicompile.core.semantics.evaluate import evaluate_schedule
 from minicompile.emit import emit
-from minicompile.emit.cpp import text_of
+from minicompile.emit.cpp import in_cpp
 from minicompile.fusion import fuse
 from tests.fusion.symbolic import Program, assert_same_at, symbolic
 
@@ -121,7 +121,7 @@ def test_no_index_grows_without_end():
     graph = symbolic(turned, torch.randn(15, 16))
     schedule = fuse(graph)
     longest = max(len(line) for kernel in schedule.kernels
-                  for line in text_of(kernel).splitlines())
+                  for line in in_cpp(kernel).splitlines())
     assert 2_000 < longest < 30_000
     for sizes in ((15, 16), (21, 30)):
         assert assert_same_at(graph, emit(schedule).run, turned,

@@ -281,7 +281,7 @@ def test_recordings_are_bounded(monkeypatch):
 
 def test_the_recording_that_was_used_last_is_kept(monkeypatch):
     monkeypatch.setattr(module, "KEPT", 2)
-    monkeypatch.setattr(module, "CALLS", 2)
+    monkeypatch.setattr(module, "CALLS_EACH", 2)
     region = inference(lambda w, x: (w * x,), static={0})
     first, second, third = values(3)
     for w in (first, first, second, first, first, first, third, first):
@@ -336,7 +336,7 @@ def test_what_could_not_be_recorded_is_tried_again(monkeypatch):
         region.device.record = record
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(module, "CALLS", 4)
+    monkeypatch.setattr(module, "CALLS_EACH", 4)
     monkeypatch.setattr(module, "KEPT", 1)
     region = inference(lambda x: (x + 1,))
     record, region.device.record = region.device.record, failing

@@ -18,9 +18,9 @@ from minicompile.core.schedule import Extern
 from minicompile.fusion import fuse
 from minicompile.fusion.passes import memory
 from minicompile.replay.cuda.graphs import (
-    GraphedFunction, graphed, holders, obstacle, storage_of)
+    GraphedFunction, graphed, holders, obstacle, memory_id)
 from minicompile.replay.outputs import parts
-from minicompile.replay.outputs.parts import InParts, cut, tail_of
+from minicompile.replay.outputs.parts import InParts, cut_up, tail_of
 from tests.fusion.graphs import aten, as_cuda
 from tests.replay.fake import FakeDevice
 
@@ -56,17 +56,17 @@ def values(count):
     return [torch.randn(8, 8) for _ in range(count)]
 
 
-def in_parts(program, recorded, tail):
+def plain(program, recorded, tail):
     """What makes recordings, from the plain data of a file."""
     return partial(InParts, json.loads(json.dumps(
-        cut(program, recorded, tail))))
+        cut_up(program, recorded, tail))))
 
 
 def replays(program, recorded, tail):
     """Each call gives what the program gives, and keeps it."""
     device = FakeDevice()
     region = GraphedFunction(program.run, None, device, kinds=[
-        in_parts(program, recorded, tail)])
+        plain(program, recorded, tail)])
     w, kept = torch.randn(8, 8), []
     for x in values(6):
         kept.append((x, region.forward([x, w])))
@@ -111,7 +111,7 @@ def test_a_cut_program_has_sizes_that_vary():
     program = compiled.cache.entries[0].lowered.programs["forward"]
     count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
-        in_parts(program, tuple(
+        plain(program, tuple(
             k % 3 != 1 for k in range(count)), count - 1)])
     for rows in (5, 6, 5, 6, 5, 6, 5):
         sizes = {place: symbol.hint for symbol, place
@@ -135,12 +135,12 @@ def test_an_input_is_not_kept_alive():
     program = made(last)
     count = len(program.text.schedule.steps)
     region = GraphedFunction(program.run, None, FakeDevice(), kinds=[
-        in_parts(program, (True,) * count, count - 1)])
+        plain(program, (True,) * count, count - 1)])
     x, w = values(2)
     for _ in range(4):
         region.forward([x, w])
     assert region.stats["replayed"] == 3
-    assert holders(storage_of(x)) == 1
+    assert holders(memory_id(x)) == 1
 
 
 def logits(x, w):

@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 def slowly(seconds):
     """A backend that takes so long."""
     def backend(graph, inputs):
-        log.begin("fusion")
+        log.enter("fusion")
         time.sleep(seconds)
         return graph
     return backend

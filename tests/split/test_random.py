@@ -11,7 +11,7 @@ from torch import nn
 
 import minicompile
 from minicompile.core.random.philox import UNIFORM, philox
-from minicompile.emit.cuda.equal_kernels import form
+from minicompile.emit.cuda.equal_kernels import recipe
 
 MANY = (500, 400)
 #: The operator, and its distribution function.
@@ -260,7 +260,7 @@ def test_layers_that_draw_share_their_kernels():
         run = compiled(layers)
         run(torch.ones(4, 8), torch.eye(8), count)
         (schedule,) = run.cache.entries[0].lowered.schedules.values()
-        return len({*map(form, schedule.kernels)})
+        return len({*map(recipe, schedule.kernels)})
 
     assert printed(12) == printed(3)
 

@@ -518,10 +518,10 @@ def core():
 def emit():
     """What schedules, functions and launchers add; their kernels' texts."""
     from minicompile import fusion
-    from minicompile.emit.launch import PRINTERS
+    from minicompile.emit.launch import TRITON_PRINTERS
     from minicompile.emit.triton import print_kernel
     from tests.fusion.graphs import aten
-    printer = PRINTERS[-1](torch.device("cuda", 1), "eager")
+    printer = TRITON_PRINTERS[-1](torch.device("cuda", 1), "eager")
     assert printer.begin.startswith("stream = ")
     for program in (whole, folded, dropped, layers):
         for x in (torch.rand(40, 40), torch.rand(3, 3).bfloat16()):

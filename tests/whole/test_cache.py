@@ -413,7 +413,7 @@ import os, tempfile, time, torch, minicompile
 from minicompile.guards.fast import c_functions
 place = tempfile._get_default_tempdir  # asked under a lock
 tempfile._get_default_tempdir = lambda: (time.sleep(0.5), place())[1]
-c_functions.begin()
+c_functions.begin_compiling()
 time.sleep(0.2)
 if not (child := os.fork()):
     found = minicompile.compile(lambda x: x + 1)(torch.zeros(2)).tolist()

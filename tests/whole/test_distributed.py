@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import minicompile
-from minicompile.dispatch.driver import OptimizedModule
+from minicompile.dispatch.driver import CompiledModule
 
 
 class Residual(nn.Module):
@@ -51,7 +51,7 @@ def test_a_compiled_module_may_be_sharded(mesh):
     model = minicompile.compile(copy.deepcopy(plain))
     fully_shard(model, mesh=mesh)
     assert isinstance(model, FSDPModule)
-    assert isinstance(model, OptimizedModule)
+    assert isinstance(model, CompiledModule)
     assert type(model._orig_mod) is nn.Sequential
     torch.testing.assert_close(losses(model, 4), losses(plain, 4))
     stats = model.stats()

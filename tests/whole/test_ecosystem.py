@@ -18,7 +18,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, Trainer,
 
 import minicompile
 from minicompile import TOOLS
-from minicompile.dispatch.driver import OptimizedModule
+from minicompile.dispatch.driver import CompiledModule
 from tests.whole.test_modules import INSTALLED
 
 
@@ -296,7 +296,7 @@ def test_a_wrapper_is_of_both_classes():
     for each in (compiled, copy.deepcopy(compiled), copy.copy(compiled),
                  *(pickle.loads(pickle.dumps(compiled, number))
                    for number in range(2, pickle.HIGHEST_PROTOCOL + 1))):
-        assert isinstance(each, OptimizedModule)
+        assert isinstance(each, CompiledModule)
         assert isinstance(each, torch._dynamo.OptimizedModule)
         assert isinstance(each, nn.Module) and not isinstance(each, Scaled)
         assert each(torch.ones(1)).item() == 2
@@ -306,7 +306,7 @@ def test_a_wrapper_is_of_both_classes():
 
 def test_a_copy_of_a_plain_wrapper_is_compiled_by_itself():
     """Of the road's, which libraries do not take for torch.compile's."""
-    one = OptimizedModule(Scaled(), minicompile.compile(
+    one = CompiledModule(Scaled(), minicompile.compile(
         Scaled())._compile_settings)
     assert one(torch.ones(1)).item() == 2
     for each in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):

@@ -36,12 +36,12 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def found(monkeypatch):
     """The graphs that were found, and what they are made of."""
-    graphs, read = [], warm_start.read
+    graphs, read = [], warm_start.read_entry
 
     def reading(*given):
         graphs.append(read(*given))
         return graphs[-1]
-    monkeypatch.setattr(warm_start, "read", reading)
+    monkeypatch.setattr(warm_start, "read_entry", reading)
     return graphs
 
 
@@ -501,13 +501,13 @@ def process(how, **more):
 @pytest.mark.slow(sample=1)
 def test_a_second_process_starts_warm(folder, tmp_path, monkeypatch):
     for seed, how, name in ((1, "cold", "CompiledGraph"),
-                            (2, "warm", "Found")):
+                            (2, "warm", "Warm")):
         assert process(how, PYTHONHASHSEED=f"{seed}") == name
     saved = tmp_path / "saved"
     assert minicompile.save_cache(saved) >= 2
     monkeypatch.setenv("MINICOMPILE_CACHE_DIR", str(tmp_path / "other"))
     minicompile.load_cache(saved)
-    assert process("warm") == "Found"
+    assert process("warm") == "Warm"
 
 
 def test_entries_go_as_others_do(folder, found, monkeypatch):

@@ -23,7 +23,7 @@ from ...core.options import SHOULD_BE
 from ...core.schedule import Extern, Schedule, made_by
 from ...core.torch.options import bytes_in
 
-STEPS = 20_000  # how finely the knapsack tells sizes apart
+FINENESS = 20_000  # how finely the knapsack tells sizes apart
 #: The ceilings that are tried, as shares of what the fastest plan saves.
 CEILINGS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07,
             0.05, 0.03, 0.02, 0.01, 0.0)
@@ -111,7 +111,7 @@ def fill_between(over, under, ceiling: int):
     saves less. Of equally cheap parts, the smallest.
     """
     names = list(over.sizes)
-    unit = max(gcd(*over.sizes.values()), over.bytes // STEPS, 1)
+    unit = max(gcd(*over.sizes.values()), over.bytes // FINENESS, 1)
     weights = [-(-over.sizes[name] // unit) for name in names]
     losses = [over.dropping(name) for name in names]
     kept, loss = knapsack(weights, losses, ceiling // unit)

@@ -113,7 +113,7 @@ def is_sound(name: str, content: bytes) -> bool:
     return digest(content)[:32] == key
 
 
-def entry(name: str, make: Make, anew: bool = False) -> Path:
+def keep_entry(name: str, make: Make, anew: bool = False) -> Path:
     """The path of an entry, which `make()` makes if it is not there, and
     which is signed if its name is not its hash."""
     @cache  # the folder may be full: then it lands in another
@@ -132,7 +132,7 @@ def entry(name: str, make: Make, anew: bool = False) -> Path:
     return within(work)
 
 
-ENTRIES.append(entry)
+ENTRIES.append(keep_entry)
 
 
 def find(name: str) -> bytes | None:
@@ -189,7 +189,7 @@ def described() -> str:
             f"{limit() / 2**20:.0f} MiB")
 
 
-def clear() -> None:
+def clear_entries() -> None:
     """Delete every entry."""
     for path, _ in entries(place()):
         path.unlink(missing_ok=True)
@@ -228,7 +228,7 @@ def load_cache(path: str | Path) -> int:
             except (AttributeError, TypeError, ValueError, RecursionError):
                 refused += 1
                 continue
-            entry(name, partial(bytes, content[:-64]))
+            keep_entry(name, partial(bytes, content[:-64]))
             count += 1
     if refused:
         warn_once(f"{path} has {refused} damaged lines, which are left out")

@@ -17,7 +17,7 @@ import torch
 from ..cache import appear
 from ..disk.entries import place, within
 from ..graph import operators
-from .cost import KINDS, MACHINES, TIMED, made, name_of
+from .cost import OP_KINDS, MACHINES, TIMED, name_of, rated
 
 #: Of a data sheet: bandwidth 4.2 of 4.8 TB/s, halves 780 of 989 TFLOP/s,
 #: float32 50 of 67; as much of float64.
@@ -41,7 +41,7 @@ SHEETS = {
 
 
 def measured(device: torch.device) -> list[float]:
-    """The numbers for `made`, of a copy, products and an addition."""
+    """The numbers for `rated`, of a copy, products and an addition."""
     from torch.utils.benchmark import Timer  # takes long
 
     def seconds(statement: str, x: torch.Tensor) -> float:
@@ -58,11 +58,11 @@ def measured(device: torch.device) -> list[float]:
     return [*(each / 1e12 for each in work), launch]
 
 
-def kept() -> dict[str, list[float]]:
+def kept_rows() -> dict[str, list[float]]:
     """The rows measured on this computer; none if the file is damaged."""
     try:
         rows = json.loads((place() / "machines.json").read_text())
-        return {name: row for name, row in rows.items() if made(*row)}
+        return {name: row for name, row in rows.items() if rated(*row)}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -71,8 +71,8 @@ def calibrate(device: str) -> str:
     """Measure a device, keep the figures, and say what they are."""
     name, row = name_of(torch.device(device)), measured(
         torch.device(device))
-    MACHINES[name] = made(*row)
-    text = json.dumps({**kept(), name: row}, indent=1)
+    MACHINES[name] = rated(*row)
+    text = json.dumps({**kept_rows(), name: row}, indent=1)
     path = within(lambda folder: appear(
         folder / "machines.json", text.encode))
     moved, *speeds, launch = row
@@ -96,9 +96,9 @@ def register_cost(op: object, flops: Callable[..., int] | None = None
             register_flop_formula)
         register_flop_formula(op)(flops)
     else:
-        KINDS.update(dict.fromkeys(operators(op), "copying"))
+        OP_KINDS.update(dict.fromkeys(operators(op), "copying"))
 
 
-MACHINES |= {name: made(*map(mul, sheet, REACHED))
+MACHINES |= {name: rated(*map(mul, sheet, REACHED))
              for name, sheet in SHEETS.items()}
-MACHINES |= {name: made(*row) for name, row in kept().items()}
+MACHINES |= {name: rated(*row) for name, row in kept_rows().items()}

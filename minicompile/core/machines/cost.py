@@ -35,8 +35,8 @@ class Machine:
 TIMED = torch.bfloat16, torch.float32, torch.float64
 
 
-def made(bandwidth: float, halves: float, single: float, double: float,
-         launch: float = 2e-6) -> Machine:
+def rated(bandwidth: float, halves: float, single: float, double: float,
+          launch: float = 2e-6) -> Machine:
     """A machine by its work in tera-units, and the seconds of a launch.
 
     ValueError or TypeError if it is none.
@@ -52,8 +52,8 @@ def made(bandwidth: float, halves: float, single: float, double: float,
 #: By the name that a device's driver has for it, or by its type: one H200
 #: as measured in this book, one core's share of a CPU. Terabytes a second;
 #: teraflops in halves, float32 and float64.
-MACHINES = {"cuda": made(4.2, 780, 50, 30),
-            "cpu": made(0.012, 0.02, 0.1, 0.05, 1e-6)}
+MACHINES = {"cuda": rated(4.2, 780, 50, 30),
+            "cpu": rated(0.012, 0.02, 0.1, 0.05, 1e-6)}
 
 #: The types of devices whose kernels walk along rows in chunks, and how
 #: many registers hold what is read and summed up of a row.
@@ -129,7 +129,7 @@ COUNTED_AS = {
         aten._scaled_dot_product_flash_attention_backward}
 
 #: The kinds of ops that have no tag, or not in every torch.
-KINDS: dict[object, str] = {op: kind for kind, names in {
+OP_KINDS: dict[object, str] = {op: kind for kind, names in {
     "pointwise": """_to_copy copy cat constant_pad_nd embedding gather
         index index_select select_scatter slice_scatter diagonal_scatter
         flip roll repeat tril triu full full_like arange scalar_tensor
@@ -159,7 +159,7 @@ def kind(node: fx.Node) -> str:
     if node.op != "call_function" or is_number(node) or (
             not computes or getattr(op, "is_view", False)):
         return "free"
-    found = KINDS.get(op) or next(filter(None, map(
+    found = OP_KINDS.get(op) or next(filter(None, map(
         TAGS.get, getattr(op, "tags", ()))), None)
     return found or ("counted" if work_of(op) else "unknown")
 

@@ -34,7 +34,7 @@ def on_numbers(function: Callable) -> Callable:
         for each in given))
 
 
-def checked(place: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+def in_bounds(place: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
     """The place; IndexError if it is not one of the first `end`."""
     if not ((0 <= place) & (place < end)).all():
         raise IndexError(f"index out of bounds: there are {end.max()}")
@@ -45,7 +45,7 @@ def checked(place: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
 #: dict(NAMESPACE))` defines a function that runs on flat tensors.
 NAMESPACE = {name: on_numbers(function) for name, function in OPS.items()
              } | {"torch": torch, "inf": inf, "nan": nan,
-                  "checked": on_numbers(checked),
+                  "checked": on_numbers(in_bounds),
                   "empty": torch.empty, "cast": lambda value, dtype:
                   torch.as_tensor(value).to(dtype)}
 
@@ -88,16 +88,16 @@ def evaluate(value: Expression, points: Storage) -> torch.Tensor:
             case Const(number):
                 known[node] = number
             case Op(name, operands, dtype):
-                rule = checked if name == "checked" else OPS[name]
+                rule = in_bounds if name == "checked" else OPS[name]
                 made = on_numbers(rule)(*map(known.get, operands))
                 known[node] = made.to(dtype)
             case _:
-                known[node] = read(node, points, known).to(node.dtype)
+                known[node] = values_at(node, points, known).to(node.dtype)
     return torch.as_tensor(known[value], dtype=value.dtype)
 
 
-def read(node: Position | Load, points: Storage,
-         known: dict[Expression, object]) -> torch.Tensor:
+def values_at(node: Position | Load, points: Storage,
+              known: dict[Expression, object]) -> torch.Tensor:
     """Positions, or what memory holds there; 0 where a mask is false."""
     at = torch.as_tensor(evaluate_index(node.index, points | {
         pick: known[pick.value] for pick in picked(node.index)}))
@@ -111,7 +111,7 @@ def read(node: Position | Load, points: Storage,
 def evaluate_schedule(schedule: Schedule, inputs: list) -> tuple:
     """The schedule's results for these tensors, computed step by step."""
     storage = tree_map_only(torch.Tensor, flat, known(schedule, inputs))
-    leaf_of = partial(resolved, storage)
+    leaf_of = partial(leaf_value, storage)
     for step in schedule.steps:
         if isinstance(step, Kernel):
             with made_by(step)[0].device:
@@ -155,7 +155,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return row(tensor.detach()).view(-1)
 
 
-def resolved(storage: Storage, leaf: object) -> object:
+def leaf_value(storage: Storage, leaf: object) -> object:
     """A View as a tensor, an Index as a number; else what it is."""
     if isinstance(leaf, Index):
         return evaluate_index(leaf, storage)
@@ -222,25 +222,25 @@ def lines_of(loop: Loop) -> list[str]:
                          f"range({variable.size}):")
             indent += "    "
             continue
-        place = named(where, {}, lines, indent)
+        place = with_names(where, {}, lines, indent)
         target = f"{loop.buffer.name}[{place}]"
         total = "total" if loop.reduction in SCANS else target
         if rule and not loop.down:
             lines.append(f"{indent}{total} = {start}")
-    value = named(loop.value, {}, lines, indent)
+    value = with_names(loop.value, {}, lines, indent)
     value = f"{rule}({total}, {value})" if rule else value
     if total != target:
         value = f"{total} = {value}"
     return [*lines, f"{indent}{target} {'+' * loop.adds}= {value}"]
 
 
-def named(value: Expression, names: dict[Expression, str],
-          lines: list[str], indent: str) -> str:
+def with_names(value: Expression, names: dict[Expression, str],
+               lines: list[str], indent: str) -> str:
     """The value's text; nodes used more than once get a line and name."""
     nodes = walk(value)
     uses = Counter(part for node in nodes for part in node.parts)
     for node in nodes:
-        text = text_of(node, names)
+        text = node_text(node, names)
         if uses[node] > 1 and isinstance(node, (Op, Load)):
             name = f"t{len(lines)}"
             lines.append(f"{indent}{name} = {text}")
@@ -253,7 +253,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<",
           "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
-def text_of(node: Expression, names: dict[Expression, str]) -> str:
+def node_text(node: Expression, names: dict[Expression, str]) -> str:
     """One node as Python, its parts being written already."""
     match node:
         case Const(value, _):

@@ -28,7 +28,7 @@ MONOTONE = {"add": add, "sub": sub, "mul": mul, "floor": floor,
             "where": lambda chosen, a, b: a if chosen else b}
 
 
-def fits(ends: Ends, dtype: torch.dtype) -> bool:
+def suits(ends: Ends, dtype: torch.dtype) -> bool:
     """Whether all whole numbers between two are numbers of the dtype."""
     limits = torch.iinfo(dtype)
     return limits.min <= ends[0] <= ends[1] <= limits.max
@@ -37,7 +37,7 @@ def fits(ends: Ends, dtype: torch.dtype) -> bool:
 @lru_cache(maxsize=10_000)
 def bounds(node: Expression) -> Ends:
     """Numbers that the value is never below and never above."""
-    low, high = ends_of(node)
+    low, high = exact_ends(node)
     if node.dtype == torch.bool:
         return 0, 1
     if node.dtype.is_floating_point:
@@ -47,11 +47,11 @@ def bounds(node: Expression) -> Ends:
         return (low, high) if -about.max <= low <= high <= about.max else (
             -inf, inf)
     limits = torch.iinfo(node.dtype)
-    return (low, high) if fits((low, high), node.dtype) else (
+    return (low, high) if suits((low, high), node.dtype) else (
         limits.min, limits.max)
 
 
-def ends_of(node: Expression) -> Ends:
+def exact_ends(node: Expression) -> Ends:
     """The same, as if no digit was lost."""
     ends = [*map(bounds, node.operands)] if isinstance(node, Op) else []
     known = all(map(isfinite, sum(ends, ())))

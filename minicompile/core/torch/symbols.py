@@ -35,7 +35,7 @@ def sizes_of(values: Iterable) -> ShapeEnv | None:
                  if isinstance(each, (torch.SymInt, torch.SymFloat))), None)
 
 
-def called(function: Callable) -> Callable:
+def as_node(function: Callable) -> Callable:
     """The same as a function of proxies, which becomes a node."""
     return lambda x, *rest: x.tracer.create_proxy(
         "call_function", function, (x, *rest), {})
@@ -43,15 +43,15 @@ def called(function: Callable) -> Callable:
 
 #: The functions in a text -> what they are to proxies.
 ON_PROXIES = {
-    "torch": torch, "round": called(round),
+    "torch": torch, "round": as_node(round),
     "max": lambda *given: reduce(torch.sym_max, given),
     "min": lambda *given: reduce(torch.sym_min, given),
     "math": SimpleNamespace(
-        floor=called(math.floor), ceil=called(math.ceil),
-        trunc=called(math.trunc))}
+        floor=as_node(math.floor), ceil=as_node(math.ceil),
+        trunc=as_node(math.trunc))}
 
 
-def computed(known: Numbers, expr: Expr) -> fx.Node:
+def written_out(known: Numbers, expr: Expr) -> fx.Node:
     """A node that computes an expression of the symbols in `known`."""
     last = known.graph._root.prev
     appending = fx.proxy.GraphAppendingTracer(known.graph)
@@ -66,4 +66,4 @@ def computed(known: Numbers, expr: Expr) -> fx.Node:
     return node
 
 
-EXPRESSIONS.append(computed)
+EXPRESSIONS.append(written_out)

@@ -35,7 +35,7 @@ from torch.utils._sympy import functions
 
 from ...core import log
 from ...core.cache import key_of
-from ...core.disk.entries import entry, find
+from ...core.disk.entries import find, keep_entry
 from ...core.guard import IMMUTABLE
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
@@ -44,16 +44,16 @@ from ...core.state import global_state, kept, settings
 from ...core.torch.options import asked
 from ...core.torch.symbols import sizes_of
 from ...emit.cpp import processor
-from ...emit.program import load
+from ...emit.program import load_program
 from ...pipeline import LOWER, CompiledGraph, backward_from, lower_ours
 from ...replay import GRAPHED
 from ...split.runtime import FACTS, make_runtime
 
 #: The classes of arguments that a graph's text says.
-PLAIN = IMMUTABLE | {fx.Node, slice}
+SAYABLE = IMMUTABLE | {fx.Node, slice}
 
 #: The questions about PyTorch's backends, such as mkldnn's and attention's.
-ASKED = [name for name in dir(torch._C) if re.fullmatch(
+BACKENDS_ASKED = [name for name in dir(torch._C) if re.fullmatch(
     r"_get_\w+_(enabled|order|precision)", name)]
 
 #: The packages whose files no user replaces.
@@ -64,10 +64,10 @@ KNOWN = {*sys.stdlib_module_names, "minicompile", "torch", "torchgen",
 #: of what they make.
 STAGES = tuple(f"minicompile.{stage}" for stage in (
     "core", "split", "budget", "fusion", "emit", "replay", "pipeline"))
-TOLD = ("BACKENDS", "BEGINS", "__builtins__")
+UNREAD_NAMES = ("BACKENDS", "BEGINS", "__builtins__")
 
 
-def text_of(graph: fx.GraphModule) -> str | None:
+def graph_text(graph: fx.GraphModule) -> str | None:
     """The graph as a Python function of PyTorch's operators; None if it
     calls or holds something else."""
     leaves: list = []
@@ -78,13 +78,13 @@ def text_of(graph: fx.GraphModule) -> str | None:
             return None
         fx.node.map_aggregate((node.args, node.kwargs), leaves.append)
     code = graph.graph.python_code("self")
-    says = {*map(type, leaves)} <= PLAIN and (
+    says = {*map(type, leaves)} <= SAYABLE and (
         code.globals.keys() <= _custom_builtins.keys())
     spaces = {*re.findall(r"torch\.ops\.(\w+)", code.src)}
     return code.src if says and spaces <= {"aten", "prims"} else None
 
 
-def facts(inputs: Sequence) -> list | None:
+def facts_of(inputs: Sequence) -> list | None:
     """All that is known of the inputs, but their elements; None if they
     are more than tensors, and sizes or numbers that vary."""
     tensors = [each for each in inputs if type(each) not in SYMBOLIC]
@@ -132,7 +132,7 @@ def ours_alone() -> bool:
              for name, module in [*sys.modules.items()]
              if name.startswith(STAGES)
              for each in tree_leaves([value for key, value in [
-                 *vars(module).items()] if key not in TOLD])}
+                 *vars(module).items()] if key not in UNREAD_NAMES])}
     return {f"{home or 'torch'}".split(".")[0] for home in homes} <= KNOWN
 
 
@@ -141,19 +141,19 @@ def name_of_entry(graph: fx.GraphModule, inputs: Sequence, depth: str,
     """The name of the graph's entry; None if it is to have none."""
     if depth != "fused" or options.trace_enabled or asked():
         return None
-    text, known = text_of(graph), facts(inputs)
+    text, known = graph_text(graph), facts_of(inputs)
     if text is None or known is None or not ours_alone():
         return None
     regions = [node.meta.get("recompute") for node in graph.graph.nodes]
     state = [global_state(), sorted(
         f"{turn.__name__}{how}" for turn, *how in settings()),
-             [getattr(torch._C, name)() for name in ASKED],
+             [getattr(torch._C, name)() for name in BACKENDS_ASKED],
              os.environ.get("TRITON_INTERPRET")]
     return key_of(versions(), text, *map(repr, (
         regions, known, options, state))) + ".json"
 
 
-class Found(SimpleNamespace):
+class Warm(SimpleNamespace):
     """A compiled graph that was found. Its stages run `again` when someone
     asks what they made."""
 
@@ -170,7 +170,7 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
             for program in made.programs.values()):
         return None
     shared = made.joint.results
-    results = text_of(shared) if shared else ""
+    results = graph_text(shared) if shared else ""
     return None if results is None else json.dumps({
         "kernels": made.kernels, "results": results,
         "learnt": learnt(env),
@@ -181,8 +181,8 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
                        for name, find in FACTS.items()})}).encode()
 
 
-def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
-         options: Options, again: Callable[[], CompiledGraph]) -> Found:
+def read_entry(content: bytes, graph: fx.GraphModule, inputs: Sequence,
+         options: Options, again: Callable[[], CompiledGraph]) -> Warm:
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None
@@ -194,7 +194,7 @@ def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
         raise ValueError("other facts about sizes")
     facts = SimpleNamespace(**eval(
         held["facts"], {"torch": torch, "device": torch.device}))
-    runs = {name: load(source, {})[1]
+    runs = {name: load_program(source, {})[1]
             for name, source in held["programs"].items()}
     if held["tapes"] is not None:
         graphed = GRAPHED[-1](
@@ -211,8 +211,8 @@ def read(content: bytes, graph: fx.GraphModule, inputs: Sequence,
         notes=notes, facts=facts, others=partial(
             backward_from, lambda: again().joint, facts.saved, options,
             graphed))
-    return Found(call=call, notes=notes, kernels=held["kernels"],
-                 graphed=graphed, again=again)
+    return Warm(call=call, notes=notes, kernels=held["kernels"],
+                graphed=graphed, again=again)
 
 
 def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
@@ -230,12 +230,12 @@ def looked_up(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     try:
         if content := find(name):
-            return read(content, graph, inputs, options, again)
+            return read_entry(content, graph, inputs, options, again)
     except Exception as error:
         log.show("perf_hints", f"{name} is of no use: {error}")
     made = lower_ours(graph, inputs, depth, options)
     if content := written(made, sizes_of(inputs)):
-        entry(name, lambda: content, True)
+        keep_entry(name, lambda: content, True)
     return made
 
 

@@ -26,12 +26,12 @@ from ...pipeline import (BACKENDS, OTHERS, OURS, Settings, as_traced,
 from ...trace.rules import registered
 from ...trace.tracer import is_marked
 from .. import driver, wrap
-from ..driver import CALLABLES, bound, compile
+from ..driver import CALLABLES, as_method, compile
 
 # Modules
 
 
-class OptimizedModule(driver.OptimizedModule):
+class OptimizedModule(driver.CompiledModule):
     """A wrapper that libraries take for torch.compile's, by its name too.
 
     The hooks of all modules are left to the user's module.
@@ -79,7 +79,7 @@ class OptimizedModule(driver.OptimizedModule):
     __class__ = property(_shown_class, _derive)
 
 
-def plain(model: types.FunctionType, settings: Settings) -> Callable:
+def of_function(model: types.FunctionType, settings: Settings) -> Callable:
     """A function. If it has a rule, as what `torch.vmap` gives, or is
     compiled already, then a call of it is what is traced."""
     if not (registered(model) or is_marked(model)):
@@ -95,12 +95,12 @@ def of_class(model: type, settings: Settings) -> Callable:
     """A class whose objects are compiled; or what makes them, if they
     cannot be called."""
     if not isinstance(model.__call__, types.FunctionType):
-        return bound(model, settings)
+        return as_method(model, settings)
     model.__call__ = wrap(model.__call__, settings, model.__qualname__)
     return model
 
 
-CALLABLES |= {nn.Module: OptimizedModule, types.FunctionType: plain,
+CALLABLES |= {nn.Module: OptimizedModule, types.FunctionType: of_function,
               type: of_class}
 
 

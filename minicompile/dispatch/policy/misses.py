@@ -94,7 +94,7 @@ MET: WeakSet[History] = WeakSet()
 
 def eager(cache: Cache, locals: tuple) -> Found:
     """The call runs as eager; nothing is learnt of the next one."""
-    return lambda L, F, inputs: called(F, L), []
+    return lambda L, F, inputs: called_again(F, L), []
 
 
 #: What each stance does before a call is compiled.
@@ -234,7 +234,7 @@ AT_MISS[:] = [shared, standing, limited, attempted]
 
 def raising(refusal: Unsupported, L: tuple, F: Callable, inputs: list):
     """The exception that Python raises; the refusal, if it raises none."""
-    called(F, L)
+    called_again(F, L)
     raise refusal
 
 # Graphs that fail
@@ -267,14 +267,14 @@ def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
             why = f"{type(error).__name__}: {error}"
         else:
             return finish(L, F, outputs)
-        result = called(F, L)
+        result = called_again(F, L)
         log.warn_once(f"a graph{place_of(traced.graph)} failed, Python ran "
                       f"the call: {why}")
         return result
     return run
 
 
-def called(function: Callable, locals: tuple):
+def called_again(function: Callable, locals: tuple):
     """The result of the call that begins with these local values."""
     code, rest = function.__code__, [*locals]
     plain = [rest.pop(0) for _ in range(code.co_argcount)]

@@ -40,8 +40,8 @@ def fused_halves(joint: Joint, saved: frozenset[str]
             in pair.halves().items()}
 
 
-def compiled(pair: Pair, joint: Joint, options: Options,
-             graphed: object) -> Boxed:
+def compiled_backward(pair: Pair, joint: Joint, options: Options,
+                      graphed: object) -> Boxed:
     """The backward of the pair as kernels, unless one fails, or relies on
     facts about sizes that no guard holds. It is graphed if the forward is.
     """
@@ -56,11 +56,11 @@ def compiled(pair: Pair, joint: Joint, options: Options,
     except Exception as failed:
         log.warn_once(f"minicompile does not fuse: {brief(failed)}")
     finally:
-        log.begin("")
+        log.enter("")
     return boxed(pair.backward)
 
 
 CHOOSE.append(saved_within)
-BACKWARDS.append(compiled)
+BACKWARDS.append(compiled_backward)
 for name in "memory", "activation_memory_budget":
     HINTS.pop(name)  # it has an effect

@@ -24,13 +24,13 @@ from ..program import PLANS, Text, device_of
 from ..triton import arguments, print_kernel
 
 #: How many kernels are one launch, at most, and how many tensors it takes.
-MOST, MOST_TENSORS = 16, 160
+MOST_EQUAL, MOST_TENSORS = 16, 160
 #: Elements of new memory that a kernel may fill earlier or later, and of
 #: a buffer that nobody needs after it.
 WRITTEN, READ = 1 << 14, 1 << 20
 
 
-def form(kernel: Kernel) -> object:
+def recipe(kernel: Kernel) -> object:
     """A key of the kernel's whole computation, with numbered arguments."""
     names = [*kernel.read, *kernel.written, *sorted(kernel.internal)]
     numbers = {name: str(place) for place, name in enumerate(names)}
@@ -84,7 +84,7 @@ def batched(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
     held = {given.name for given in text.schedule.inputs if given
             }.difference(text.schedule.donated)
     launches = [
-        Members(form(step) if may_move(step, {*freed} - held, text)
+        Members(recipe(step) if may_move(step, {*freed} - held, text)
                 else None, (step,), {*reads_of(step)}, writes_of(step))
         for step, freed in zip(text.schedule.steps, text.schedule.last_use)]
     steps = tuple(
@@ -92,7 +92,7 @@ def batched(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
         if more else one for one, *more in (
             launch.steps for launch in joined(joined(launches))))
     first: dict[object, Kernel] = {}
-    return steps, {step.name: first.setdefault(form(step), step)
+    return steps, {step.name: first.setdefault(recipe(step), step)
                    for step in steps if isinstance(step, Kernel)}
 
 
@@ -118,7 +118,8 @@ def joined(launches: list[Members]) -> list[Members]:
 
 def room(kernel: Kernel) -> int:
     """How many such kernels are one launch, at most."""
-    return min(MOST, MOST_TENSORS // len((*kernel.read, *kernel.written)))
+    return min(MOST_EQUAL, MOST_TENSORS // len(
+        (*kernel.read, *kernel.written)))
 
 
 def may_move(step: Step, freed: Iterable[str], text: Text) -> bool:

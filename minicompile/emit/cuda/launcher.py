@@ -20,7 +20,7 @@ from ...core import log
 from ...core.semantics.evaluate import evaluate_kernel, flat
 from ...core.torch.extension import extension
 from ...core.loops import Kernel
-from ..launch import PRINTERS, Launch, TritonPrinter
+from ..launch import TRITON_PRINTERS, Launch, TritonPrinter
 from ..program import STARTS, Text, device_of
 from ..writer import failure
 
@@ -223,7 +223,7 @@ def compilers() -> ThreadPoolExecutor:
 
 
 #: Decorates a @triton.jit function.
-launched = partial(partial, Compiled)
+ahead = partial(partial, Compiled)
 
 
 def stream_of(index: int) -> int | None:
@@ -241,7 +241,7 @@ class CudaPrinter(TritonPrinter):
 
     prelude = TritonPrinter.prelude.replace(
         "emit.launch import launched",
-        "emit.cuda.launcher import launched, stream_of")
+        "emit.cuda.launcher import ahead as launched, stream_of")
 
     def __init__(self, device: torch.device, numerics: str = "eager"):
         super().__init__(device, numerics)
@@ -249,7 +249,7 @@ class CudaPrinter(TritonPrinter):
         self.begin = f"stream = stream_of({self.device})"
 
 
-def begin(text: Text, names: dict) -> Callable[[], None]:
+def begin_kernels(text: Text, names: dict) -> Callable[[], None]:
     """Begin to compile a program's kernels; the result waits for them."""
     begun = [
         (kernel, names[name].prepare(kernel, printer.device, *(
@@ -269,5 +269,5 @@ def begin(text: Text, names: dict) -> Callable[[], None]:
     return wait
 
 
-PRINTERS.append(CudaPrinter)
-STARTS.append(begin)
+TRITON_PRINTERS.append(CudaPrinter)
+STARTS.append(begin_kernels)

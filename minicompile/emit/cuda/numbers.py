@@ -22,7 +22,7 @@ import torch
 
 from ...core.loops import OPS, Const, Expression, Load, Op, accurate
 from ...core.options import HINTS
-from ...core.semantics.ranges import bounds, fits
+from ...core.semantics.ranges import bounds, suits
 from ..launch import NUMERICS
 from ..target import FORMS, FUNCTIONS, Form
 from ..triton import REWRITES
@@ -59,9 +59,9 @@ def narrow(node: Expression) -> Expression:
     """
     parts = tuple(map(before_widening, getattr(node, "operands", ())))
     if not all(part.dtype != torch.int64 or isinstance(part, Const)
-               and fits(bounds(part), torch.int32) for part in parts):
+               and suits(bounds(part), torch.int32) for part in parts):
         return node
-    if node.dtype == torch.int64 and not isinstance(node, Const) and fits(
+    if node.dtype == torch.int64 and not isinstance(node, Const) and suits(
             bounds(node), torch.int32):
         made = Op(node.name, parts, torch.int32) if parts else replace(
             node, dtype=torch.int32)

@@ -37,7 +37,7 @@ SIDE_BY_SIDE, A_BLOCK, IN_CACHE = 1 << 10, 64, 1 << 16
 #: How many rows and columns a block has that is read transposed.
 TILE = 16
 #: How many elements of scratch rows may keep, and on the stack.
-KEPT, ON_STACK = 1 << 20, 1 << 13
+MOST_KEPT, ON_STACK = 1 << 20, 1 << 13
 #: How many floats lose no digits in a sum of floats: in 16 lanes that are
 #: joined, or one by one.
 LONG, BY_ONE = 512, 32
@@ -243,7 +243,7 @@ class OrderedWriter(CppWriter):
         size = inner.size.constant or 0 if inner and not lanes else 0
         self.short = inner if self.vectors and ends_within(
             kernel, size) else None
-        keeps = guess(kernel.row_length) * self.breadth <= KEPT
+        keeps = guess(kernel.row_length) * self.breadth <= MOST_KEPT
         self.stages = keeping(
             self.stages, lambda node: keeps and is_expensive(node))
         costly = sum(is_expensive(node) for stage in self.stages

@@ -30,7 +30,7 @@ A_THREAD, A_LINE, A_WARP = 32, 128, 4096
 #: The columns that share a program, if they are as short as this and one
 #: load takes 16 bytes: half a line of the cache may do. It also does if
 #: reductions keep step; then as many rows are met at a time.
-BESIDE, SHORT = 32, 256
+BESIDE, BRIEF = 32, 256
 #: The columns that share a program if there are many and a load takes one
 #: element, as where rows begin at any place of a line of the cache.
 ONE_BY_ONE = 64
@@ -39,18 +39,18 @@ IN_REGISTERS = 40_000
 #: The elements of rows that are met once, or of columns held whole, that
 #: share a program; as many pairs of bytes of other rows. The elements of
 #: the two variables of a tile, at least; of a row that is one thread's.
-TOGETHER, TILE, A_ROW = 2048, 512, 8
+TOGETHER, LEAST_TILE, A_ROW = 2048, 512, 8
 #: The elements of columns that one block can keep in registers.
 HELD = 16_384
 #: The loads of one tensor that make a window of neighbours.
 WINDOW = 4
 #: A variable of so many neighbours is as good as a longer one: the next
 #: one goes on where it ends.
-FEW = 4
+FEW_BESIDE = 4
 #: The elements of a block that walks along rows, and of one that does so
 #: once, with work at each step; of all such blocks, if sums follow a
 #: maximum; the bytes of a block that walks down columns.
-WALKING, ONLINE, AT_A_TIME, DOWN = 8192, 2048, 1 << 21, 32_768
+WALKED, ONLINE, AT_A_TIME, DOWN_COLUMNS = 8192, 2048, 1 << 21, 32_768
 #: The registers that one of these needs to compute, beside its operand.
 LENGTHY = frozenset("erf erfc lgamma pow".split())
 WORKING = 2
@@ -58,7 +58,7 @@ WORKING = 2
 
 def tile(kernel: Kernel) -> Tiling:
     """A line, a tile of two variables, rows or columns."""
-    first = fastest(kernel, FEW)
+    first = fastest(kernel, FEW_BESIDE)
     second = turned_axis(kernel, first, partial(
         has_tiles, first)) if first else None
     if kernel.reduced:
@@ -101,7 +101,7 @@ def line(kernel: Kernel, first: Variable | None) -> Tiling:
 def has_tiles(first: Variable, second: Variable) -> bool:
     """Whether a tile of the two has long sides, or one and a short one."""
     sides = _count(first.size), _count(second.size)
-    return min(sides) > 2 and prod(sides) >= TILE
+    return min(sides) > 2 and prod(sides) >= LEAST_TILE
 
 
 def plane(kernel: Kernel, first: Variable, second: Variable) -> Tiling:
@@ -126,10 +126,10 @@ def rows(kernel: Kernel) -> Tiling:
     most = min(most_of(kernel.row_length), 2 * IN_REGISTERS)
     whole = pow2(most)
     loads = {load for loop in kernel.loops for load in loop.loads
-             if varies(load.index, kernel)}
+             if varies_in_rows(load.index, kernel)}
     read = {load for load in loads if load.buffer in kernel.read}
     size = max((load.dtype.itemsize for load in read), default=4)
-    stores = any(varies(loop.index, kernel) for loop in kernel.loops
+    stores = any(varies_in_rows(loop.index, kernel) for loop in kernel.loops
                  if loop.buffer.name in kernel.written)
     if whole * registers(kernel) > IN_REGISTERS or (
             met == 1 and whole > 2 * ONLINE and called(kernel)):
@@ -160,12 +160,12 @@ def long_rows(kernel: Kernel, read: set[Load], stores: bool) -> Tiling:
     shared = not even and weighted(kernel)
     narrow = shared or not even and any(
         load.dtype.itemsize < 4 for load in read)
-    block = WALKING >> narrow >> bool(functions & LENGTHY)
+    block = WALKED >> narrow >> bool(functions & LENGTHY)
     for_each = 512 if even else 256
     if met == 1 and functions:
         block, for_each = ONLINE, 256
     elif met == 2 and "exponentials" in led:
-        block, for_each = max(ONLINE, min(WALKING, lower_pow2(
+        block, for_each = max(ONLINE, min(WALKED, lower_pow2(
             AT_A_TIME // _count(kernel.rows)))), 512
     elif led - {"exponentials"}:
         block, for_each = (block, 256) if stores and not shared else (
@@ -179,7 +179,7 @@ def long_rows(kernel: Kernel, read: set[Load], stores: bool) -> Tiling:
 def weighted(kernel: Kernel) -> bool:
     """Whether elements are read that all rows have in common."""
     return any(not atoms_of(load.index).isdisjoint(kernel.reduced)
-               and not varies(load.index, kernel)
+               and not varies_in_rows(load.index, kernel)
                for loop in kernel.loops for load in loop.loads)
 
 
@@ -198,7 +198,7 @@ def warps_for(kernel: Kernel, elements: int, row: int,
     return max(1, min(8, elements // for_each), elements // 2048)
 
 
-def varies(where: Index, kernel: Kernel) -> bool:
+def varies_in_rows(where: Index, kernel: Kernel) -> bool:
     """Whether it differs from row to row, and from element to element."""
     used = atoms_of(where)
     return not (used.isdisjoint(kernel.ranges)
@@ -262,7 +262,7 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
     even = fills(read, kernel.reduced)
     if not even and _count(first.size) >= 8 * ONE_BY_ONE and (
             led or passes(kernel) == 1):
-        down = min(whole, 8 if whole <= 2 * SHORT else lower_pow2(
+        down = min(whole, 8 if whole <= 2 * BRIEF else lower_pow2(
             BESIDE // len(sums)))
         return Tiling((Axis("x", across, ONE_BY_ONE),
                        Axis("r", kernel.reduced, down)), 8,
@@ -277,11 +277,11 @@ def columns(kernel: Kernel, first: Variable) -> Tiling:
                       max(1, block * whole // 1024))
     sizes = [load.dtype.itemsize for load in read] or [4]
     taken = sum(sizes) if even else 16 // max(sizes) * sum(sizes)
-    line = BESIDE if even and whole <= SHORT else A_LINE // max(sizes)
+    line = BESIDE if even and whole <= BRIEF else A_LINE // max(sizes)
     block = _fitted(2 * count, max(16, line, lower_pow2(
         A_WARP // (sum(sizes) * whole))), 16) if count >= 16 else 1
     down = min(whole, lower_pow2(
-        DOWN // (block * (len(sums) or 1) * taken)))
+        DOWN_COLUMNS // (block * (len(sums) or 1) * taken)))
     warps = min(8, lower_pow2(block * down * taken // A_WARP))
     return Tiling((Axis("x", across, block),
                    Axis("r", kernel.reduced, down)), warps,

@@ -33,7 +33,7 @@ from ..writer import computes
 
 #: The elements of a small kernel, and how many of them a warp has; how many
 #: kernels are one launch, at most, and on a CPU at least.
-SMALL, FOR_EACH, MOST, FEWEST = 8192, 512, 32, 4
+SMALL, FOR_EACH, MOST_CHAINED, FEWEST = 8192, 512, 32, 4
 #: What the addresses in the piece of memory are multiples of, in bytes.
 ALIGNED = 16
 
@@ -88,7 +88,7 @@ def joins(run: list[Step], step: Step) -> bool:
     """Whether the step is small, as the run before it is, on the same
     device, and one launch can have them all."""
     last = run[-1]
-    return len(run) < MOST and is_small(last) and is_small(
+    return len(run) < MOST_CHAINED and is_small(last) and is_small(
         step) and device_of(last) == device_of(step) and len({
             name for each in (*run, step)
             for name in (*each.read, *each.written)}) <= MOST_TENSORS
@@ -104,15 +104,15 @@ def chained(text: Text) -> tuple[tuple[Step, ...], dict[str, Kernel]]:
             runs.append([])
         runs[-1].append((step, freed))
     steps = tuple(step for run in runs
-                  for step in chain(text, run, launched))
+                  for step in as_chain(text, run, launched))
     text.buffers |= {name: buffer for step in steps if isinstance(
         step, Chain) for name, buffer in step.written.items()}
     return steps, {step.name: launched.get(step.name, step)
                    for step in steps if isinstance(step, Kernel)}
 
 
-def chain(text: Text, run: list[tuple[Step, tuple[str, ...]]],
-          launched: dict[str, Kernel]) -> tuple[Step, ...]:
+def as_chain(text: Text, run: list[tuple[Step, tuple[str, ...]]],
+             launched: dict[str, Kernel]) -> tuple[Step, ...]:
     """The kernels as one, given what is freed after each, and the one that
     stands for it; or a few as they are."""
     members = tuple(step for step, _ in run)
@@ -168,7 +168,7 @@ def print_chain(kernel: Chain) -> str:
 
 def print_in_cpp(kernel: Chain) -> str:
     """The same in C++."""
-    texts, found = calls(kernel, cpp.text_of)
+    texts, found = calls(kernel, cpp.in_cpp)
     kinds = cpp.types(kernel)
     return "\n".join([
         *texts, cpp.head(kernel),
@@ -179,4 +179,4 @@ def print_in_cpp(kernel: Chain) -> str:
 
 
 PLANS.append(chained)
-TEXTS[Chain], cpp.TEXTS[Chain] = print_chain, print_in_cpp
+TEXTS[Chain], cpp.CPP_TEXTS[Chain] = print_chain, print_in_cpp

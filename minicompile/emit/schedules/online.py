@@ -59,10 +59,10 @@ def maximum_below(node: Expression) -> Fold | None:
             most = below.operands[-1] if isinstance(below, Op) else below
             match most:
                 case Fold("max", (of,)) if x is of:
-                    return most if below in (most, finite(most)) else None
+                    return most if below in (most, or_zero(most)) else None
 
 
-def finite(most: Fold) -> Op:
+def or_zero(most: Fold) -> Op:
     """The row's largest element; 0, if that is infinite."""
     size = Op("abs", (most,), most.dtype)
     return Op("where", (

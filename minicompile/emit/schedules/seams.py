@@ -20,10 +20,10 @@ from ..cpp import BODIES
 from .cpu import OrderedWriter, adds, interleaved, with_parts
 
 #: Into about how many pieces a kernel is split, at most.
-MOST = 64
+MOST_PIECES = 64
 
 
-def split_at_seams(kernel: Kernel, most: int = MOST,
+def split_at_seams(kernel: Kernel, most: int = MOST_PIECES,
                    among: tuple[Variable, ...] | None = None
                    ) -> tuple[Kernel, ...]:
     """Kernels that do the same together, with no seam inside.
@@ -43,13 +43,13 @@ def split_at_seams(kernel: Kernel, most: int = MOST,
                        *cuts[1:], int(variable.size)]))
     if variable in kernel.ranges:
         return tuple(part for piece in pieces for part in split_at_seams(
-            piece, most // len(pieces), strided(piece)))
+            piece, most // len(pieces), not_beside(piece)))
     alone = kernel.reduced == (variable,) and len(pieces) == variable.size
     return (unrolled(kernel, pieces),) if alone and not any(
         variable in loop.ranges for loop in kernel.loops) else (kernel,)
 
 
-def strided(kernel: Kernel) -> tuple[Variable, ...]:
+def not_beside(kernel: Kernel) -> tuple[Variable, ...]:
     """The variables whose neighbours are not read side by side."""
     return tuple(v for v in kernel.ranges if any(
         coefficient(load.index, v) not in (0, 1)

@@ -18,13 +18,13 @@ from ..lowerings import axes
 
 
 @lru_cache(maxsize=100_000)
-def steps_of(where: Index, flat: Variable) -> set[Index]:
+def growth_of(where: Index, flat: Variable) -> set[Index]:
     """After how many points of a variable its quotients grow in an index,
     and its remainders start again; 1 is one of them."""
     found = {index(1)}
     for atom in (atom for atoms, _ in where.terms for atom in atoms):
         if isinstance(atom, Division):
-            inner = steps_of(atom.dividend, flat)
+            inner = growth_of(atom.dividend, flat)
             found |= inner | {step * atom.divisor for step in inner
                               if index(flat) // step == atom.dividend}
     return found
@@ -39,7 +39,7 @@ def nested(kernel: Kernel) -> Kernel:
     for flat in dict.fromkeys(v for each in (kernel, *kernel.loops)
                               for v in each.ranges + each.reduced):
         sizes, inner = [], flat.size
-        for step in sorted(set().union(*(steps_of(i, flat) for i in used)),
+        for step in sorted(set().union(*(growth_of(i, flat) for i in used)),
                            key=guess, reverse=True):
             if inner != step and inner % step == 0:
                 sizes.append(inner // step)

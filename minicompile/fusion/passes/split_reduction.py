@@ -132,8 +132,8 @@ def laid_out(value: Value, reduced: tuple[int, ...]
         k in reduced, -strides[k] * (k in reduced), k)), strides
 
 
-def split(context: LoweringContext, kind: str, value: Value,
-          reduced: tuple[int, ...]) -> Value | None:
+def split_rows(context: LoweringContext, kind: str, value: Value,
+               reduced: tuple[int, ...]) -> Value | None:
     """The reduction of each row's parts, then of their results; or None.
     The rows of a reduction that the value asks for are parts."""
     inner = along_rows(context, value, reduced)
@@ -146,7 +146,7 @@ def split(context: LoweringContext, kind: str, value: Value,
     fill = partial(context.lowering.fill, context.node, kind=kind)
     if kind == "sum" and value.device.type in WALKING and (
             most := maxima(context, value.dtype)):
-        return fading(fill, *most)
+        return faded(fill, *most)
     rows = in_rows(value, reduced)
     some = in_parts(rows, parts, kind)
     *size, _ = some.shape
@@ -224,7 +224,7 @@ def maxima(context: LoweringContext, dtype: torch.dtype
         part.whole.dtype == dtype) else None
 
 
-def fading(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
+def faded(fill: Callable[..., Value], part: Loop, most: Buffer) -> Value:
     """The sum of a row's exponentials, from those of its parts. A part's
     are of the distances to its own maximum, so that one trip to memory
     finds both; they count for as much as that is below the row's."""
@@ -273,7 +273,7 @@ def split_moments(context: LoweringContext, a: Value,
     return whole, added(all_squares, (0,))
 
 
-def walk(groups: Groups) -> None:
+def join_columns(groups: Groups) -> None:
     """Join groups that reduce rows with those that reduce columns: with
     all that fit, or with some."""
     for rows in list(groups.all):
@@ -382,6 +382,6 @@ def is_worth(rows: Body, columns: Body) -> bool:
                    loops[0].buffer.device.type]
 
 
-SPLITS.append(split)
+SPLITS.append(split_rows)
 MOMENTS.append(split_moments)
-MERGING.append(walk)
+MERGING.append(join_columns)

@@ -41,12 +41,12 @@ from .indexing import both, test
 
 
 #: All whole numbers up to this one are floats.
-EXACT = 2 ** 24
+WHOLE = 2 ** 24
 #: The types of devices where eager does not raise either.
 SILENT = {"cuda"}
 #: The types of the devices whose kernels scan; how many rows are worth it,
 #: unless each has so few elements.
-SCANNED, ROWS, FEW = {"cuda"}, 8, 4096
+SCANNED, SCAN_ROWS, SCAN_FEW = {"cuda"}, 8, 4096
 
 
 def reshaped(value: Value, shape: tuple[Index, ...]) -> Value:
@@ -72,8 +72,8 @@ def promoted(*operands: Operand) -> torch.dtype:
     return torch.result_type(given[0], given[-1])
 
 
-def divide(name: str, context: LoweringContext, a: Operand, b: Operand, *,
-           rounding_mode: str | None = None) -> Value | None:
+def division(name: str, context: LoweringContext, a: Operand, b: Operand, *,
+             rounding_mode: str | None = None) -> Value | None:
     """A division, rounded or not, or its remainder; a kernel cannot raise,
     so where eager does a whole divisor must not be 0."""
     safe = (isinstance(b, (int, float)) and b != 0 or isinstance(
@@ -166,7 +166,7 @@ def arange(context: LoweringContext, *bounds, **options) -> Value | None:
         return None
     place = context.point[0] * step + start
     if context.dtype.is_floating_point and not (
-            -EXACT <= least_of(place) and most_of(place) <= EXACT):
+            -WHOLE <= least_of(place) and most_of(place) <= WHOLE):
         return None
     return context.value(cast(Position(place, torch.int64), context.dtype))
 
@@ -179,8 +179,8 @@ def truth(kind: str, context: LoweringContext, a: Value,
     return found.to(context.dtype)
 
 
-def place_of(best: Value, context: LoweringContext, a: Value, dims: Axes,
-             keepdim: bool) -> Value:
+def best_places(best: Value, context: LoweringContext, a: Value, dims: Axes,
+                keepdim: bool) -> Value:
     """The first position, row by row, of the best element of `a`; NaN is
     the best there is. `best` has the dimensions that it is one of."""
     here, top = a.element, broadcast(best, a.shape).element
@@ -204,7 +204,7 @@ def best_place(kind: str, context: LoweringContext, a: Value,
     """argmax or argmin; or `both`, the best element and where it is, which
     max(dim) and min(dim) give."""
     best = context.reduce(kind, a, axes, True)
-    place = place_of(best, context, a, axes, keepdim)
+    place = best_places(best, context, a, axes, keepdim)
     return (reshaped(best, place.shape), place) if both else place
 
 
@@ -268,8 +268,8 @@ def scan(kind: str, context: LoweringContext, a: Value, axis: int,
     if a.shape[axis] == 1:
         return value
     length = elements(a.shape[axis:])
-    if axis == len(a.shape) - 1 and length > FEW and (
-            elements(a.shape) < ROWS * length):
+    if axis == len(a.shape) - 1 and length > SCAN_FEW and (
+            elements(a.shape) < SCAN_ROWS * length):
         return None
     made = context.lowering.fill(
         context.node, value, a.shape, (axis,), kind)
@@ -307,9 +307,9 @@ RULES |= {
        bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift
        bitwise_right_shift floor ceil trunc round eq ne lt le gt ge
        """.split()},
-    **{name: partial(divide, name) for name in ("remainder", "fmod",
-                                                "div")},
-    "floor_divide": partial(divide, "div_floor"),
+    **{name: partial(division, name) for name in ("remainder", "fmod",
+                                                  "div")},
+    "floor_divide": partial(division, "div_floor"),
     "pow": to_power, "clamp": clamp, "lgamma": log_gamma,
     **dict.fromkeys("copy full full_like".split(),
                     lambda context, _, number, *__, **___: fill(

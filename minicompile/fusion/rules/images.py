@@ -25,11 +25,11 @@ from ..lowerings import (RULES, LoweringContext, Point, Value, axes, cast,
                          number, operation, points)
 from . import indexing
 from .indexing import TRUE, Picked, both, compare, inside_or, with_axis
-from .pooling import total, within
+from .pooling import total, window_of
 
 #: How many elements an element is repeated to, at most, if a loop adds up
 #: their gradients; and how many places may show a pixel of a margin.
-REPEATED, SHOWN = 16, 27
+REPEATED, MOST_PLACES = 16, 27
 
 
 def factors(small: Point, large: Point, scales: tuple[float | None, ...]
@@ -83,7 +83,7 @@ def larger_back(context: LoweringContext, gradient: Value, _: object,
     times = factors(context.shape[2:], gradient.shape[2:], scales)
     if not times or prod(times) > REPEATED:
         return None
-    return total(context, gradient, within(context, times, times))
+    return total(context, gradient, window_of(context, times, times))
 
 
 def by_axis(rank: int, widths: Sequence[int]
@@ -133,7 +133,7 @@ def padded_back(context: LoweringContext, gradient: Value, a: Value,
     along = {axis: showing(context.point[axis], a.shape[axis], *around,
                            mirrored)
              for axis, *around in by_axis(len(a.shape), widths)}
-    if prod(map(len, along.values())) > SHOWN:
+    if prod(map(len, along.values())) > MOST_PLACES:
         return None
     outer = len(a.shape) - len(along)
     return total(context, gradient, {

@@ -112,11 +112,11 @@ def decided(node: Expression) -> Expression:
 
 
 #: So many elements are read or passed over for each place, at least.
-FEW = 4
+SPARSE = 4
 #: The types of the devices whose kernels stop at a wrong place.
 STOPS = {"cuda"}
 #: The numbers to which the memory of a device adds.
-ADDED = {"cuda": (torch.float32,), "cpu": (torch.float32, torch.float64)}
+ADDABLE = {"cuda": (torch.float32,), "cpu": (torch.float32, torch.float64)}
 
 
 def with_axis(point: Point, axis: int, where: Index) -> Point:
@@ -292,7 +292,7 @@ def read_at(along: Callable[..., Point | None], context: LoweringContext,
     computed = not isinstance(a.element, Load | Position)
     picks = sum(elements(each.shape) for each in tree_leaves(rest)
                 if isinstance(each, Value))
-    few = FEW * picks <= max(elements(context.shape), elements(a.shape))
+    few = SPARSE * picks <= max(elements(context.shape), elements(a.shape))
     cheap = few if computed else context.device.type in STOPS or (
         few and node not in lowering.uses.stored)
     if not (a.shape and cheap):
@@ -370,7 +370,7 @@ def add_at(given: Callable[..., tuple | None], context: LoweringContext,
     a, source, replaces, along, *rest = found
     where = context.device.type
     able = where in STOPS if replaces else (
-        context.dtype in ADDED.get(where, ())
+        context.dtype in ADDABLE.get(where, ())
         and not torch.are_deterministic_algorithms_enabled())
     if not able:
         return None

@@ -47,9 +47,9 @@ def pays(context: LoweringContext, size: Pair, step: Pair,
         back and read > 1 and max(step) > farthest)
 
 
-def within(context: LoweringContext, size: Pair, step: Pair,
-           margin: Pair = (0, 0, 0), apart: Pair = (1, 1, 1)
-           ) -> dict[Point, Expression]:
+def window_of(context: LoweringContext, size: Pair, step: Pair,
+              margin: Pair = (0, 0, 0), apart: Pair = (1, 1, 1)
+              ) -> dict[Point, Expression]:
     """The points of a result's window, row by row, on no condition."""
     outer, inner = context.point[:-len(size)], context.point[-len(size):]
     corner = [i * n - m for i, n, m in zip(inner, step, margin)]
@@ -97,7 +97,7 @@ def averaged(context: LoweringContext, a: Value, size: Pair,
             image.shape[-2:], pooled.shape[-2:], *how))
     if not (by or whole) or not pays(context, size, step, back):
         return None
-    return total(context, a, (around if back else within)(context, *how),
+    return total(context, a, (around if back else window_of)(context, *how),
                  by or prod(size))
 
 
@@ -120,7 +120,7 @@ def greatest(context: LoweringContext, a: Value, size: Pair,
     if not pays(context, size, step):
         return None
     least = found = Const(-inf, context.dtype)
-    windows = [*within(context, size, step, margin, apart)]
+    windows = [*window_of(context, size, step, margin, apart)]
     row, column = (operation("maximum", *(
         Position(each, torch.int32) for each in (where, where % n)))
         for where, n in zip(windows[0][-2:], apart))

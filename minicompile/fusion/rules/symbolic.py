@@ -43,7 +43,7 @@ SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, Symbol]] = (
     WeakKeyDictionary())
 
 
-def split(where: Index, divisor: Index) -> tuple[Index, Index]:
+def long_division(where: Index, divisor: Index) -> tuple[Index, Index]:
     """(whole, rest): `where` = whole * divisor + rest, by long division:
     multiples of the divisor's largest term are taken out, if that leaves
     fewer terms. The terms that this brings in are smaller."""
@@ -56,7 +56,7 @@ def split(where: Index, divisor: Index) -> tuple[Index, Index]:
                 factor % number and (atoms or not factor // number)):
             continue
         part = Index({tuple(left.elements()): factor // number})
-        more, rest = split(where - part * divisor, divisor)
+        more, rest = long_division(where - part * divisor, divisor)
         if len(rest.terms) < len(where.terms) or not atoms:
             return part + more, rest
     return index(0), where
@@ -64,7 +64,7 @@ def split(where: Index, divisor: Index) -> tuple[Index, Index]:
 
 def by_a_sum(where: Index, divisor: Index) -> tuple[Index, Index] | None:
     """Multiples of the divisor are taken out."""
-    whole, rest = split(where, divisor)
+    whole, rest = long_division(where, divisor)
     if whole != 0:
         more, rest = divided(rest, divisor)
         return whole + more, rest
@@ -76,7 +76,7 @@ def cancelled(where: Index, divisor: Index) -> tuple[Index, Index] | None:
     common = {gcd(divisor.constant or 1, n) for atoms, n in where.terms
               if atoms}
     for scale in sorted(common - {1}, reverse=True):
-        high, low = split(where, index(scale))
+        high, low = long_division(where, index(scale))
         if in_range(low, index(scale)):
             quotient, left = divided(high, divisor // scale)
             return quotient, left * scale + low

@@ -58,7 +58,7 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[str]:
         asked = f"bool({condition(names, guard)})".format(*given)
         if attempt(eval, asked, names.values, given) is not True:
             told.add(guard.source)
-            for what, old, new in changes(guard, *values):
+            for what, old, new in changed_facts(guard, *values):
                 yield failure(guard, what, old, new if new != old
                               else f"another: {new}")
 
@@ -67,8 +67,8 @@ def failures(check: Check, L: tuple, F: object) -> Iterator[str]:
 READ = {"type": type, "length": len, "keys": tuple}
 
 
-def changes(guard: Guard, x: object = None, *others: object
-            ) -> Iterator[tuple[str, str, str]]:
+def changed_facts(guard: Guard, x: object = None, *others: object
+                  ) -> Iterator[tuple[str, str, str]]:
     """Each fact of a failing guard: its subject, the old, the new value."""
     name, old = f"`{guard.source}`", guard.expected
     match guard.kind:

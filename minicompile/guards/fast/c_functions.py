@@ -171,14 +171,14 @@ ANY = -1 << 63
 
 
 #: Begins to compile the module, while the first call is traced.
-begin = partial(begun, "questions", FUNCTIONS)
+begin_compiling = partial(begun, "questions", FUNCTIONS)
 
 
 @cache
 def compiled() -> ModuleType | None:
     """The module; None, said once, if it cannot be made here."""
     try:
-        return begin().result()
+        return begin_compiling().result()
     except ImportError as error:
         log.show("guards", f"guards are asked in Python: {error}")
         return None
@@ -327,6 +327,6 @@ def on_unchanged(names: Names, guard: Guard) -> str:
             f"\n{' ' * 12}or ({found} := {below}({{0}})) is not None")
 
 
-log.BEGINS.append(lambda stage: stage == "trace" and begin())
+log.BEGINS.append(lambda stage: stage == "trace" and begin_compiling())
 MERGED.append(merge_stamped)
 KINDS["unchanged"] = on_unchanged

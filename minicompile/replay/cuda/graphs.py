@@ -41,11 +41,11 @@ from .. import GRAPHED
 LOCK = threading.RLock()
 
 #: The identity of the memory under a tensor, and how many tensors hold it.
-storage_of, holders = torch._C._storage_id, torch._C._storage_Use_Count
+memory_id, holders = torch._C._storage_id, torch._C._storage_Use_Count
 
 #: How many recordings of one program are kept. It may be recorded as
 #: often, and once more each time it has been called so many times.
-KEPT, CALLS = 64, 64
+KEPT, CALLS_EACH = 64, 64
 #: How many of them may be for the same inputs.
 AT_ONCE = 4
 #: For how many tuples of sizes the places of the last call are known.
@@ -114,7 +114,7 @@ class Cuda:
 
 def memory_of(values: Iterable) -> dict[int, int]:
     """The memory under each tensor among the values, by position."""
-    return {k: storage_of(value) for k, value in enumerate(values)
+    return {k: memory_id(value) for k, value in enumerate(values)
             if isinstance(value, Tensor)}
 
 
@@ -387,7 +387,7 @@ class Half:
             self.moving.update(*strange)
             self.moving.difference_update(self.static)
         calls = 1 + self.stats.total() - self.stats["recorded"]
-        allowed = KEPT + calls // CALLS
+        allowed = KEPT + calls // CALLS_EACH
         if self.made >= allowed:
             return self.failed or "recorded too often for so few calls"
         self.make_room()

@@ -36,7 +36,7 @@ from ..cuda.graphs import (KINDS, TAPES, WORTH, Recording, memory_of,
 LARGE, LAUNCH = 2 ** 20, 8e-6
 
 
-def cut(program: object, recorded: Sequence[bool], tail: int) -> dict:
+def cut_up(program: object, recorded: Sequence[bool], tail: int) -> dict:
     """A program in parts, as plain data: texts of functions of its steps.
     The `tail` runs after the replay and makes the results that are
     `moved`; there are texts of the other `results`. All names are those of
@@ -105,7 +105,7 @@ class InParts(Recording):
         exec("\n".join(parts["sizes"]), names, known)
         reads = {*parts["tail"]["reads"]}
         for each in parts["parts"]:
-            run, replay = loaded(each, names), None
+            run, replay = run_of(each, names), None
             if each["recorded"]:
                 replay, made = half.of.device.record(
                     run, [known[name] for name in each["reads"]], self.pool)
@@ -115,7 +115,7 @@ class InParts(Recording):
                 reads.update(each["reads"])
             self.steps.append((replay, (run, each["reads"]), made))
             known.update(zip(each["makes"], made))
-        self.tail = loaded(parts["tail"], names), parts["tail"]["reads"]
+        self.tail = run_of(parts["tail"], names), parts["tail"]["reads"]
         self.places = {name: place for place, name
                        in enumerate(parts["inputs"])
                        if name in reads and place in self.bound}
@@ -149,7 +149,7 @@ class InParts(Recording):
         return tuple(results)
 
 
-def loaded(part: dict, names: dict) -> Boxed:
+def run_of(part: dict, names: dict) -> Boxed:
     """The function of a part, among the names of its program."""
     exec(part["source"], names, found := {})
     return found["call"]
@@ -214,7 +214,8 @@ def tape_in_parts(program: object, visible: int | None, check: bool
     if check or len(gpus) > 1 or sum(recorded[:tail]) < WORTH - 1 or (
             tail == len(steps) and all(recorded)):
         return found
-    return found | {"kind": "parts", "parts": cut(program, recorded, tail)}
+    return found | {"kind": "parts",
+                    "parts": cut_up(program, recorded, tail)}
 
 
 def tail_of(steps: tuple[Step, ...], outputs: tuple,

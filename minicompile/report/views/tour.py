@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...core.disk.entries import LIBRARIES, clear, described
+from ...core.disk.entries import LIBRARIES, clear_entries, described
 from ...core.errors import brief
 from ...dispatch.driver import compile
 from .explain import explain
@@ -67,7 +67,7 @@ def tour(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.cache:
         if given.cache == "clear":
-            clear()
+            clear_entries()
         return print(described())
     known = ("cpu", "cuda")[:1 + torch.cuda.is_available()]
     if given.device.partition(":")[0] not in known:

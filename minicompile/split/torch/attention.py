@@ -35,7 +35,7 @@ ALL = slice(None)
 COPIED = ALL, ALL, None, ALL, ALL
 QUIET = "getitem", "expand", "reshape"
 #: How many elements a mask has at most that is computed to look at it.
-LARGE = 2 ** 26
+LARGEST_MASK = 2 ** 26
 
 
 def name_of(node: fx.Node) -> str:
@@ -43,7 +43,7 @@ def name_of(node: fx.Node) -> str:
     return getattr(node.target, "__name__", node.target)
 
 
-def inside(node: object, *names: str) -> tuple:
+def arguments_of(node: object, *names: str) -> tuple:
     """The arguments of a call, if its name is one of these and only one
     other call reads its result; else nothing."""
     if not isinstance(node, fx.Node) or len(node.users) != 1 or (
@@ -59,21 +59,21 @@ def in_parts(player: Player, node: fx.Node) -> torch.Tensor | None:
     be converted to other floats on the way, as the one kernel does.
     """
     def uncast(part: object) -> object:
-        given = inside(part, "to", "float", "type_as")
+        given = arguments_of(part, "to", "float", "type_as")
         return uncast(given[0]) if given and (
             player.env[part].is_floating_point()) else part
 
     if name_of(node) not in PRODUCTS or node.kwargs or len(node.args) != 2:
         return None
     weights, value = node.args
-    scores, *along = inside(uncast(weights), "softmax") or [None]
+    scores, *along = arguments_of(uncast(weights), "softmax") or [None]
     scores, scale = uncast(scores), 1.0
     for name, sign in ("mul", 1), ("div", -1), ("truediv", -1):
-        match inside(scores, name):
+        match arguments_of(scores, name):
             case part, int() | float() as number if number:
                 scores, scale = uncast(part), number ** sign
     parts = tensors_of([player.env.get(each) for each in (
-        *inside(scores, *PRODUCTS), value)])
+        *arguments_of(scores, *PRODUCTS), value)])
     if len(parts) != 3 or not pays(*parts) or along[:1] not in (
             [-1], [parts[0].dim() - 1]):
         return None
@@ -158,7 +158,7 @@ def constant(node: fx.Node) -> torch.Tensor | None:
     """
     known = dict.fromkeys(ancestors([node], ()))
     if any(each.op != "call_function" or is_random(each) or not all(
-            statically_known_true(part.numel() <= LARGE)
+            statically_known_true(part.numel() <= LARGEST_MASK)
             for part in tensors_of(value(each))) for each in known):
         return None
     for each in known:
@@ -178,7 +178,7 @@ def grouped(player: Player, node: fx.Node) -> torch.Tensor | None:
     """
     if node.target is not scaled_dot_product_attention:
         return None
-    heads = [repeated(player, each, node) for each in node.args[1:3]]
+    heads = [heads_of(player, each, node) for each in node.args[1:3]]
     args, kwargs = player.fetch_args_kwargs_from_env(node)
     if len(heads) < 2 or any(args[4:5]) or kwargs.get("dropout_p") or any(
             each is None or each.requires_grad
@@ -196,16 +196,16 @@ def grouped(player: Player, node: fx.Node) -> torch.Tensor | None:
     return made if is_one and made.stride() == plain.stride() else plain
 
 
-def repeated(player: Player, node: fx.Node, call: fx.Node
+def heads_of(player: Player, node: fx.Node, call: fx.Node
              ) -> torch.Tensor | None:
     """The tensor whose heads a node repeats for a call; None if that is not
     all it does, or something could write to it before the call."""
     between, whole = call.prev, player.env[node]
     while between is not node and name_of(between) in QUIET:
         between = between.prev
-    part, *_ = inside(node, "reshape") or [None]
-    part, *_ = inside(part, "expand") or [None]
-    given, at = inside(part, "getitem") or (None, None)
+    part, *_ = arguments_of(node, "reshape") or [None]
+    part, *_ = arguments_of(part, "expand") or [None]
+    given, at = arguments_of(part, "getitem") or (None, None)
     if between is not node or at != COPIED:
         return None
     heads = player.env[given]

@@ -130,7 +130,7 @@ def require(mask: torch.Tensor) -> None:
     aten._assert_async.msg(mask.all(), "a number is out of its range")
 
 
-def below(count: int, places: torch.Tensor) -> torch.Tensor:
+def bounded(count: int, places: torch.Tensor) -> torch.Tensor:
     """The places, none of which is outside. On a GPU a kernel that uses
     one stops if it is, as PyTorch's does."""
     if places.device.type != "cpu":
@@ -148,7 +148,7 @@ def one_hot(_, classes: torch.Tensor, num_classes: int = -1):
     if num_classes < 1:
         return torch._C._nn.one_hot(classes, num_classes)
     places = torch.arange(num_classes, device=classes.device)
-    return (below(num_classes, classes).unsqueeze(-1) == places
+    return (bounded(num_classes, classes).unsqueeze(-1) == places
             ).long().contiguous()
 
 

@@ -139,7 +139,7 @@ def looped(carried: int, goes_on, body, *given) -> tuple:
                  for each, old in zip(now, given))
 
 
-def attention(recorder: RecordingMode, *args) -> tuple:
+def flexible(recorder: RecordingMode, *args) -> tuple:
     """The results of a flex_attention, its call recorded as it is."""
     kinds = torch.Tensor, *SYMBOLIC
     given = without_gradient([each for each in tree_leaves(args)
@@ -196,5 +196,5 @@ def checkpoint(recorder: RecordingMode, function, *args, **_) -> object:
 CALLS |= {
     torch.ops.higher_order.cond: conditional,
     torch.ops.higher_order.while_loop: loop,
-    torch.ops.higher_order.flex_attention: attention,
+    torch.ops.higher_order.flex_attention: flexible,
     torch.ops.higher_order.tag_activation_checkpoint: checkpoint}

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ...core.graph import operators, tensors_of
 from ...core.loops import accurate
 from ..recorder import DECOMPOSITIONS, aten
-from .decompositions import along, below
+from .decompositions import along, bounded
 
 #: The types of the devices where it pays.
 DEVICES = {"cuda"}
@@ -131,7 +131,7 @@ def scatter(into, dim, places, given):
         return NotImplemented
     here = along(dim, into, torch.arange(
         into.size(dim), device=into.device))
-    return torch.where(here == below(into.size(dim), places), given, into)
+    return torch.where(here == bounded(into.size(dim), places), given, into)
 
 
 DECOMPOSITIONS[aten.im2col.default] = im2col

@@ -45,7 +45,7 @@ def write(recorder: RecordingMode, name: str, written: list, args: tuple,
           kwargs: dict):
     """Around a call that writes: it keeps all strides, or is refused."""
     layouts = [(each, each.size(), each.stride())
-               for each in memory_of(name, written, args, kwargs)]
+               for each in written_to(name, written, args, kwargs)]
     if name == "fill_diagonal_" and (
             views(recorder, args[0])[-1].op == "placeholder"):
         raise BackendError(f"{name} counts from where memory starts")
@@ -57,7 +57,7 @@ def write(recorder: RecordingMode, name: str, written: list, args: tuple,
         keep(recorder, *layout)
 
 
-def memory_of(name: str, written: list, args: tuple, kwargs: dict) -> list:
+def written_to(name: str, written: list, args: tuple, kwargs: dict) -> list:
     """The tensors that a call writes to, after what they are views of.
 
     A BackendError if functionalisation would not write as eager does.

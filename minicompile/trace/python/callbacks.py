@@ -154,7 +154,7 @@ TABLES, SETS = (dict, OrderedDict, defaultdict), (set, frozenset)
 # How C functions use their arguments: they look at one to a depth, or:
 
 
-def kept(tracer, value):
+def put_away(tracer, value):
     """They put it somewhere, or ask which object it is."""
     return value
 
@@ -195,7 +195,7 @@ SEEN = {name: row for names, row in (
      "repeat slice setitem __setitem__ __get__ issubclass "
      "_has_torch_function "
      "_has_torch_function_unary _has_torch_function_variadic",
-     (TO_DEPTH[0], kept)),
+     (TO_DEPTH[0], put_away)),
     ("extend extendleft iadd __iadd__ join", (TO_DEPTH[0], stepped)),
     ("str repr format format_map __mod__ __format__ __repr__ __str__ "
      "complex divmod _struct",
@@ -205,7 +205,7 @@ SEEN = {name: row for names, row in (
     ("list tuple zip enumerate deque fsum Size bytes bytearray "
      "from_bytes itertools", (stepped, stepped)),
     ("_heapq _bisect", (compared, compared)),
-    ("defaultdict", (kept, stepped))) for name in names.split()}
+    ("defaultdict", (put_away, stepped))) for name in names.split()}
 
 rule(str.__mod__)(lambda tracer, text, values: tracer.natively(
     operator.mod, (text, values), depth=2))

@@ -75,7 +75,7 @@ rule(*(vars(kind)[name] for kind in (defaultdict, OrderedDict)
 
 
 @rule(dict.__len__)
-def length(tracer, mapping: dict) -> int:
+def dict_length(tracer, mapping: dict) -> int:
     """How many items a dict has."""
     outside = tracer.outside
     return len(outside.keys(outside.space("items", mapping)) if (

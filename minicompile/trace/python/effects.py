@@ -152,11 +152,11 @@ def replaced(before: list, now) -> Iterator[tuple]:
 #: Opcodes that push what they read; that only move what they take; that
 #: store it; that ask for its truth; that call.
 LOADING = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "BINARY_SUBSCR"}
-MOVING = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
+MOVERS = {*"""LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_CONST PUSH_NULL COPY
     SWAP POP_TOP STORE_FAST STORE_DEREF JUMP POP_JUMP_IF_NONE
     POP_JUMP_IF_NOT_NONE""".split()}
 STORING = {"STORE_ATTR", "STORE_SUBSCR"}
-ASKING = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
+ASKING_TRUTH = {*TRUTH, "TO_BOOL", "UNARY_NOT"}
 CALLING = "CALL", "CALL_KW"
 
 
@@ -203,12 +203,12 @@ class Later:
     versions: list = field(default_factory=list)
 
 
-def read(value):
+def read_now(value):
     """The value, not put off any more."""
     return value.now() if type(value) is Later else value
 
 
-def versions(tracer, args: tuple) -> list[tuple]:
+def versioned(tracer, args: tuple) -> list[tuple]:
     """The writes to each tensor, and whether it has a gradient: both
     change its text."""
     return [(tracer.recorder.written[storage(each)], each.requires_grad)
@@ -217,12 +217,12 @@ def versions(tracer, args: tuple) -> list[tuple]:
 
 def finished(rebuild: Rebuild, value: Later) -> tuple:
     """The call that gives it, unless a tensor has changed meanwhile."""
-    if versions(rebuild.tracer, value.args) != value.versions:
+    if versioned(rebuild.tracer, value.args) != value.versions:
         value.now()  # or never
     return value.function, *value.args
 
 
-SETTLE[Later], MAKERS[Later] = read, finished
+SETTLE[Later], MAKERS[Later] = read_now, finished
 rule(torch.set_printoptions)(refusing("effect", "torch.set_printoptions"))
 
 
@@ -245,7 +245,7 @@ SAMPLES: dict[type, Callable] = {
 
 def computed(tracer, function, *args):
     """The result of a function that only computes, or a `Later`."""
-    which, found, kinds = versions(tracer, args), None, {*map(type, args)}
+    which, found, kinds = versioned(tracer, args), None, {*map(type, args)}
     with suppress(Exception), unset_fake_temporarily():
         if (given := samples(args)) is not args:
             found, kinds = function(*given), kinds.union(map(type, given))
@@ -253,7 +253,7 @@ def computed(tracer, function, *args):
             kinds & {str, list} or Later not in kinds and not which) or (
             is_a(found, (type(None), torch.Tensor))) or (
             which and torch._C._functorch.peek_interpreter_stack()):
-        return tracer.call(function, [*map(read, args)])
+        return tracer.call(function, [*map(read_now, args)])
     now = later(tracer, "data-dependent", function.__name__) if which else (
         lambda: function(*settled(args)))
     return Later(now, function, args, which)
@@ -265,7 +265,7 @@ COMPUTING = {*map(id, (
     torch.Tensor.item, torch.Tensor.tolist))}
 
 
-def calling(call: Callable, frame, count, *values):
+def call_read(call: Callable, frame, count, *values):
     """A call; the graph may break at one of Python's library."""
     function, *args = [each for each in values if each is not NULL]
     plain, args = unbound(
@@ -275,7 +275,7 @@ def calling(call: Callable, frame, count, *values):
         return computed(frame.tracer, plain, *args)
     if Later in map(type, values) and not hands_on(values):
         try:
-            values = [*map(read, values)]
+            values = [*map(read_now, values)]
         except Unsupported:
             if type(plain).__module__ == "builtins" and (
                     getattr(plain, "__objclass__", plain).__module__ or ""
@@ -292,7 +292,7 @@ def BINARY_OP(frame, operation, left, right):
             plain in (operator.add, operator.sub, operator.mul)
             or plain is operator.truediv and type(right) in CONSTANTS)):
         return computed(frame.tracer, plain, left, right)
-    return frame.tracer.binary(operation, read(left), read(right))
+    return frame.tracer.binary(operation, read_now(left), read_now(right))
 
 
 def FORMAT_VALUE(frame, how, value, spec=""):
@@ -308,7 +308,7 @@ def together(*values) -> tuple:
 
 #: The instructions whose results may be put off.
 PUTTING_OFF = {
-    **{name: (*row, partial(calling, call)) for name in CALLING
+    **{name: (*row, partial(call_read, call)) for name in CALLING
        for *row, call in [OPCODES[name]]}, "BINARY_OP": (2, 1, BINARY_OP),
     "FORMAT_VALUE": (lambda how: 1 + how[1], 1, FORMAT_VALUE),
     "FORMAT_SIMPLE": (1, 1, lambda f, _, x: computed(f.tracer, format, x)),
@@ -330,15 +330,16 @@ def taken(frame: Frame, step: Instruction, values: list) -> None:
     outside, name = frame.tracer.outside, step.name
     if not outside.unread and Later not in map(type, values):
         return  # nothing that was put off
-    if name in MOVING or name in CALLING and hands_on(values) or (
+    if name in MOVERS or name in CALLING and hands_on(values) or (
             name == "RETURN_VALUE" and len(frame.tracer.frames) == 1):
         return
     if name not in PUTTING_OFF:
-        values[:] = map(read, values)
+        values[:] = map(read_now, values)
     if name == "IS_OP" or appends(step):
         return
     more = values[1:]
-    if name in ASKING or name == "BINARY_SUBSCR" and type(*more) is int or (
+    if name in ASKING_TRUTH or (
+            name == "BINARY_SUBSCR" and type(*more) is int) or (
             name == "CALL" and any(each is len for each in values[:2])):
         values = [each for each in values if type(each) is not list]
     elif step.argument is operator.iadd and type(*more) in (
@@ -401,7 +402,7 @@ def copied(outside: Outside, real: list | deque, before: list, value):
 
 
 @rule(list.__len__)
-def length(tracer, values: list) -> int:
+def list_length(tracer, values: list) -> int:
     """How long a list is: if it was not read, the old length may vary."""
     outside, real = tracer.outside, tracer.outside.real(values)
     if id(values) not in outside.unread:
@@ -468,8 +469,8 @@ FIXED = torch.Tensor, types.ModuleType, type, types.FunctionType
 #: Attributes that decide what all others are: the same holds of these.
 DECIDING = "__class__", "__dict__"
 #: Classes in C that set an attribute as `object` does.
-PLAIN = (object, type, BaseException, types.ModuleType, partial,
-         types.SimpleNamespace)
+LIKE_OBJECT = (object, type, BaseException, types.ModuleType, partial,
+               types.SimpleNamespace)
 
 
 def store_attr(tracer, owner, name: str, value) -> None:
@@ -528,7 +529,7 @@ def store_plain(tracer, function, owner, name: str, value=ABSENT) -> None:
 
 rule(setattr)(store_attr)
 rule(delattr)(partial(store_attr, value=ABSENT))
-means(store_plain, *(function for kind in PLAIN for function in (
+means(store_plain, *(function for kind in LIKE_OBJECT for function in (
     kind.__setattr__, kind.__delattr__)))
 
 OPCODES |= {

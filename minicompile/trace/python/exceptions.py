@@ -20,7 +20,7 @@ from ...core.guard import ABSENT, is_a
 from .. import attributes
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
-from .graph_breaks import (ENTRIES, Break, Named, going_on, in_force,
+from .graph_breaks import (NO_VALUES, Break, Named, going_on, in_force,
                             made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
@@ -32,7 +32,7 @@ from .objects import remade
 #: PUSH_EXC_INFO's entry below an exception that is being handled.
 Handled = namedtuple("Handled", "error")
 
-ENTRIES[Handled] = lambda entry: (
+NO_VALUES[Handled] = lambda entry: (
     (1, op("PUSH_EXC_INFO") + op("POP_TOP")), entry.error)
 
 
@@ -177,11 +177,11 @@ def performed(at: Break, *call: str) -> list[str]:
     while in_force(frames[-1]) is None:
         frames = frames[:-1]
     raised = at.rest(frames, *caught(frames[-1], Named("failed.pop()")))
-    return [f"value, failed = {known(attempted)}({', '.join(call)})",
+    return [f"value, failed = {known(outcome)}({', '.join(call)})",
             "if failed:", f"    return {raised}"]
 
 
-def attempted(operation, *arguments) -> tuple[object, list]:
+def outcome(operation, *arguments) -> tuple[object, list]:
     """An operation's result, or None and the exception in a list."""
     try:
         return operation(*arguments), []
@@ -234,7 +234,7 @@ DERIVED[BaseException] = raised
 # Generators
 
 #: Handlers that CPython adds to a generator: they only pass it on.
-ADDED = {"STOPITERATION_ERROR", "CLEANUP_THROW"}
+PASSING = {"STOPITERATION_ERROR", "CLEANUP_THROW"}
 
 
 def generating(frame: Frame):
@@ -276,12 +276,12 @@ def waits(frame: Frame) -> bool:
 def may_act(frame: Frame) -> bool:
     """Whether closing a frame can run code of its own, at some `yield`."""
     steps, program = frame.program.instructions, frame.program
-    return any(steps[program.at(row[2])].name not in ADDED
-               for step in steps if step.name in ("YIELD_VALUE", *ADDED)
+    return any(steps[program.at(row[2])].name not in PASSING
+               for step in steps if step.name in ("YIELD_VALUE", *PASSING)
                and (row := program.handler(step.offset)))
 
 
-def begin(frame, _):
+def begin_generator(frame, _):
     """Leave a frame that begins to be a generator's."""
     made, tracer = generating(frame), frame.tracer
     if frame is tracer.frames[0]:
@@ -306,7 +306,7 @@ def left(made: types.GeneratorType, frame: Frame, where, by_with: bool,
 
 
 OPCODES |= {
-    "RETURN_GENERATOR": (0, None, begin),
+    "RETURN_GENERATOR": (0, None, begin_generator),
     "STOPITERATION_ERROR": (1, None, lambda frame, _, error: (
         frame.stack.append(error))),  # as Python does for `generating`
     "END_SEND": (2, 1, lambda frame, _, source, value: value),

@@ -76,9 +76,9 @@ class ExactSizes(SymbolicSizes):
         elif any(type(each) is int and abs(each) > EXACT for each in args):
             args = settled(args)  # a list stays the one it is
         value = super().compute(call, function, args, kwargs)
-        if varies(value) and not formula(value).is_Symbol:
+        if holds_floats(value) and not formula(value).is_Symbol:
             value = call(function, settled(args), kwargs)
-            if varies(value):
+            if holds_floats(value):
                 raise unsupported("builtin",
                                   "arithmetic inside a C function")
         return value
@@ -125,7 +125,7 @@ def of_math(function) -> bool:
     return getattr(function, "__module__", None) == "math"
 
 
-def varies(value) -> bool:
+def holds_floats(value) -> bool:
     """Whether this is a number made of floats that vary."""
     return is_a(value, SYMBOLIC) and any(
         symbol_is_type(symbol, SymT.FLOAT)

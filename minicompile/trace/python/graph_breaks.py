@@ -179,15 +179,15 @@ class Break:
 # Breaks at an `if`, a loop, an attribute
 
 #: The code of a call.
-CALL = (lambda function, *given: function(*given)).__code__
+CALL_CODE = (lambda function, *given: function(*given)).__code__
 
 
 def at_line(place: FrameState, line: int) -> CodeType:
     """The code of a call, which a traceback shows as a line of a frame."""
-    return CALL.replace(
+    return CALL_CODE.replace(
         co_filename=place.code.co_filename, co_name=place.code.co_name,
         co_qualname=place.code.co_qualname, co_firstlineno=line,
-        co_linetable=_lines(len(CALL.co_code) // 2, 0))
+        co_linetable=_lines(len(CALL_CODE.co_code) // 2, 0))
 
 
 def question(at: Break, function, *given: str) -> list[str]:
@@ -230,7 +230,7 @@ def ask_attribute(at: Break) -> tuple:
         else at.on(stack[:-1])]
 
 
-def enter(at: Break) -> tuple:
+def enter_with(at: Break) -> tuple:
     """A `with`, in a function that has no tensor all of its call: it holds
     a lock or reads a file, and what it prepares is not to be compiled."""
     if at.frames[1:] and not any(is_a(each, (Tensor, CellType))
@@ -244,7 +244,7 @@ def enter(at: Break) -> tuple:
 #: result, or none, an offset and the stack.
 OPERATIONS: dict[str, Callable[[Break], tuple[list[str], list[tuple]]]] = {
     **dict.fromkeys((*TRUTH, "TO_BOOL"), ask_truth), "FOR_ITER": ask_next,
-    "LOAD_ATTR": ask_attribute, "BEFORE_WITH": enter}
+    "LOAD_ATTR": ask_attribute, "BEFORE_WITH": enter_with}
 
 # What the rest of a frame reads
 
@@ -395,7 +395,7 @@ class Named(str):
 
 #: The class of a stack entry that is no value -> its kind, and the value
 #: that its argument has.
-ENTRIES: dict[type, Callable] = {Null: lambda _: ((0, op("PUSH_NULL")),)}
+NO_VALUES: dict[type, Callable] = {Null: lambda _: ((0, op("PUSH_NULL")),)}
 
 
 #: Functions that look at the frame that calls them, by the opcode that
@@ -426,7 +426,7 @@ def placed(rebuild, frame, offset: int, stack
         ) else "None" for name in names]
     kinds = []
     for entry in stack:
-        read = ENTRIES.get(type(entry))
+        read = NO_VALUES.get(type(entry))
         kind, *held = read(entry) if read else ((1, b""), entry)
         kinds.append(kind)
         values += [value if type(value) is Named else rebuild.value(value)

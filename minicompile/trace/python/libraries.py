@@ -113,7 +113,7 @@ def _is_enabled(tracer, logger, level):
     return answer
 
 
-def is_foreign(record: logging.LogRecord) -> bool:
+def is_not_ours(record: logging.LogRecord) -> bool:
     """Whether a record comes from no work of ours.
 
     PyTorch logs each operator that fails on fake tensors. If we ran it,
@@ -124,7 +124,7 @@ def is_foreign(record: logging.LogRecord) -> bool:
         for frame, _ in traceback.walk_stack(sys._getframe(1)))
 
 
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_foreign)
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(is_not_ours)
 
 
 # einops and tqdm

@@ -383,7 +383,7 @@ def cell(rebuild: Rebuild, made: types.CellType) -> str:
     return name
 
 
-def bound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
+def rebound(rebuild: Rebuild, method: types.MethodType) -> str | tuple:
     """A bound method; one of a stand-in's class is read from its object."""
     function, owner = method.__func__, method.__self__
     return f"{rebuild.value(owner)}.{method.__name__}" if type(
@@ -399,7 +399,7 @@ def bound_in_c(rebuild: Rebuild, method) -> str | tuple:
 
 
 MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
-           types.MethodType: bound, **dict.fromkeys(BOUND, bound_in_c),
+           types.MethodType: rebound, **dict.fromkeys(BOUND, bound_in_c),
            Callback: lambda r, v: r.value(v.function),
            Elements: lambda _, v: (Elements, v.element, v.length)}
 

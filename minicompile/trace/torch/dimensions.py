@@ -35,7 +35,7 @@ from ...core.guard import (Call, Function, Guard, Local,
                            Source, chain, is_a, source_class)
 from ...core.sizes import SYMBOLIC, formula, hint
 from ...core.torch.symbols import text_of
-from ..attributes import KINDS, type_of
+from ..attributes import SEEN_AS, type_of
 from ..reasons import WAYS, Raised, unsupported
 from ..recorder import (CONVERSIONS, FAKED, SETTLE, SIZES, ConstantSizes,
                         Fakes, History, Recorder, settled)
@@ -57,8 +57,8 @@ SYMBOLIC_FORMS = {
     math.log2: torch._sym_log2}
 
 #: What raises an exception if its last argument is zero.
-DIVISIONS = {divmod, *(getattr(operator, f"{i}{name}") for i in ("", "i")
-                       for name in ("truediv", "floordiv", "mod"))}
+DIVIDING = {divmod, *(getattr(operator, f"{i}{name}") for i in ("", "i")
+                      for name in ("truediv", "floordiv", "mod"))}
 
 #: Ints whose squares a kernel holds; others stay constants.
 SQUARED = range(-2 ** 31, 2 ** 31)
@@ -263,7 +263,7 @@ class SymbolicSizes(ConstantSizes):
         form = SYMBOLIC_FORMS.get(function)
         if function is round and (args[1:] or kwargs):
             args = settled(args)  # torch's rounds to no digits
-        if function in DIVISIONS and type(args[1]) is torch.SymInt:
+        if function in DIVIDING and type(args[1]) is torch.SymInt:
             bool(args[1] != 0)  # sympy takes n % n for zero, whatever n is
         if form and len({*map(type_of, args)}) == 1 and not kwargs and any(
                 is_a(each, SYMBOLIC) for each in args):
@@ -321,7 +321,7 @@ def convolved(mode: Fakes, make: Callable, args: tuple):
 
 SIZES.append(SymbolicSizes)
 FAKED |= dict.fromkeys(CONVOLUTIONS, convolved)
-KINDS |= {torch.SymInt: int, torch.SymFloat: float}
+SEEN_AS |= {torch.SymInt: int, torch.SymFloat: float}
 MAKERS |= dict.fromkeys(SYMBOLIC, lambda rebuild, value: (
     rebuild.tracer.recorder.sizes.text(value)))
 
@@ -417,8 +417,8 @@ def based(real: torch.Tensor) -> torch.Tensor:
 
 
 #: The marks, and who makes those that make a size a symbol.
-MARKS = {"static": None, "weak_dynamic": "maybe_mark_dynamic",
-         "dynamic": "mark_dynamic"}
+DIMENSION_MARKS = {"static": None, "weak_dynamic": "maybe_mark_dynamic",
+                   "dynamic": "mark_dynamic"}
 
 
 def decide(sizes: SymbolicSizes, real: torch.Tensor, source: Source,
@@ -428,7 +428,7 @@ def decide(sizes: SymbolicSizes, real: torch.Tensor, source: Source,
         max(each.min or 0, 2), int_oo if each.max is None else each.max)
         for each in getattr(real, "_dynamo_dynamic_range", ())
         if (each.min, each.max) != (None, None)}
-    for how, maker in MARKS.items():
+    for how, maker in DIMENSION_MARKS.items():
         marked = getattr(real, f"_dynamo_{how}_indices", ())
         for dim in {*range(real.dim())}.intersection(marked):
             kinds[dim], size = DimDynamic.STATIC, real.shape[dim]

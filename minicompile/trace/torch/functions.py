@@ -410,7 +410,7 @@ def counted(tracer, number):
 
 
 #: Updates that ask for a number of each parameter, to decide by it.
-ASKING = {"adafactor", "asgd", "radam"}
+ASKING_UPDATES = {"adafactor", "asgd", "radam"}
 
 
 @rule(("torch.optim.optimizer", "_disable_dynamo_if_unsupported.<locals>."
@@ -418,6 +418,6 @@ ASKING = {"adafactor", "asgd", "radam"}
 def updated(function, tracer, *args, **kwargs):
     """An optimizer's update, in one break if it would have many."""
     name = function.__name__
-    if name in ASKING and not kwargs.get("capturable"):
+    if name in ASKING_UPDATES and not kwargs.get("capturable"):
         raise unsupported("data-dependent", f"torch.optim's {name}")
     return begin(tracer, function, args, kwargs)
