@@ -318,8 +318,8 @@ PUTTING_OFF = {
     "BUILD_STRING": (int, 1, lambda f, _, *parts: computed(
         f.tracer, str.join, "", parts)),
     "BUILD_TUPLE": (int, 1, lambda f, _, *values: computed(
-        f.tracer, together, *values) if Later in map(
-            type, values) else values)}
+        f.tracer, together, *values) if f.current().offset >= 0 and (
+            Later in map(type, values)) else values)}
 OPCODES |= PUTTING_OFF
 
 # Lists that grow
@@ -328,8 +328,9 @@ OPCODES |= PUTTING_OFF
 def taken(frame: Frame, step: Instruction, values: list) -> None:
     """Read the lists and texts that an instruction takes, or looks at."""
     outside, name = frame.tracer.outside, step.name
-    if not outside.unread and Later not in map(type, values):
-        return  # nothing that was put off
+    if step.offset < 0 or not outside.unread and (
+            Later not in map(type, values)):
+        return  # it hands values over a break, or nothing was put off
     if name in MOVERS or name in CALLING and hands_on(values) or (
             name == "RETURN_VALUE" and len(frame.tracer.frames) == 1):
         return
