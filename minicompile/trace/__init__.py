@@ -126,8 +126,8 @@ def _run(tracer: Tracer, locals: tuple) -> tuple:
     assert how is RETURN
     rebuild = Rebuild(tracer)
     returned = rebuild.value(result)
-    return rebuild, rebuild.function([
-        *tracer.outside.statements(rebuild), f"return {returned}"])
+    return rebuild, rebuild.function(
+        tracer.outside.statements(rebuild), f"return {returned}")
 
 
 def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:

@@ -28,14 +28,15 @@ class Rebuild:
         self.lines: list[str] = []
         self.names: dict[int, str | None] = {}
         self.later: list[Callable] = []  # writers of the last lines
+        self.behind: list[str] = []  # what waits until all is written
         self.named: list[object] = []  # whose ids stay valid
 
-    def function(self, body: list[str]) -> str:
-        """The text of `finish`: the held values, then `body`."""
+    def function(self, writes: list[str], *ends: str) -> str:
+        """The text of `finish`: held values, writes, and how it ends."""
         for write in self.later:
             write()
         return "\n    ".join(["def finish(L, F, outputs):", *self.lines,
-                              *body]) + "\n"
+                              *writes, *self.behind, *ends]) + "\n"
 
     def hold(self, text: str) -> str:
         """Compute `text` now, before anything is written: its name."""

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gc
 import io
+import itertools
 import math
 import os
 import random
@@ -1442,3 +1443,67 @@ def test_a_loop_may_break_more_often_than_calls_nest():
     with contextlib.redirect_stdout(io.StringIO()):
         assert compiled(x).equal(x + turns)
     assert compiled.stats().graph_breaks < 10
+
+
+ITERATORS = {
+    "iter": iter, "reversed": reversed, "enumerate": enumerate,
+    "zip": lambda values: zip(values, range(9)),
+    "islice": lambda values: itertools.islice(values, 1, None),
+    "chain": lambda values: itertools.chain([7], values),
+    "two": lambda values: zip(iter(values), reversed(values)),
+    "generator": lambda values: (each for each in values)}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_an_iterator_of_a_list_that_grew_goes_on_where_it_stood(name):
+    """The list has its elements when the iterator is put to its place."""
+    def stepped(x):
+        found, kept = [], []
+        print(len(found))
+        found.append(x + 1)
+        found.extend([x + 2, x + 3])
+        for each in ITERATORS[name](found):
+            kept.append(each)
+            print(len(kept))
+        return kept
+
+    same(stepped, torch.ones(2))
+
+
+def chosen(x, reduction, names=()):
+    """A loss with a message in it, as libraries write one."""
+    names = (*names, reduction)
+    print("loss of", len(names))
+    if reduction == "mean":
+        return x.mean(), names
+    return x.sum(), names
+
+
+def test_a_text_may_wait_in_the_frames_around_a_break():
+    def losses(x):
+        first, names = chosen(x.sin(), "mean")
+        second, names = chosen(x * first, "sum", names)
+        return first + second, names
+
+    stats = same(losses, torch.ones(3), fullgraph=False)
+    assert (stats.graphs, stats.graph_breaks) == (3, 2)
+    assert not stats.fallbacks
+
+
+class Collecting(nn.Module):
+    """Each step of its loop is printed, and kept in a list."""
+
+    def forward(self, x):
+        seen = []
+        for k in range(12):
+            x = x.sin()
+            seen.append(x * k)
+            print(k)
+        return seen
+
+
+def test_a_list_in_a_frame_that_waits_may_grow():
+    """One graph serves all lengths, in a callee and in a module, too."""
+    model = Collecting()
+    stats = same(lambda x: model(x.cos()), torch.ones(2))
+    assert stats.graphs <= 4 and stats.recompiles <= 1  # the counter

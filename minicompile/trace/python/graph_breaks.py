@@ -108,8 +108,8 @@ def breaking(tracer, frames) -> tuple[Rebuild, str, tuple]:
     for test, *way in ways:
         call = f"return {at.rest(frames, *way)}"
         rest += [f"if {test}:", f"    {call}"] if test else [call]
-    return at.rebuild, at.rebuild.function([
-        *tracer.outside.statements(at.rebuild), *rest]), (tracer.why,)
+    return at.rebuild, at.rebuild.function(
+        tracer.outside.statements(at.rebuild), *rest), (tracer.why,)
 
 
 WAYS |= {"attempts": attempts, "stops": stops_of, "breaking": breaking,

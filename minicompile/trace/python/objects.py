@@ -409,8 +409,9 @@ MAKERS |= {types.FunctionType: made_function, types.CellType: cell,
 PICKLED = ("builtins", "collections", "functools", "itertools")
 
 
-def as_pickled(rebuild: Rebuild, value) -> tuple:
-    """An object written in C where it stands, or a user's instance."""
+def as_pickled(rebuild: Rebuild, value) -> str | tuple:
+    """An object written in C where it stands, or a user's instance. An
+    iterator is put to its place when its list has all its elements."""
     kind = type(value)
     if kind in copyreg.dispatch_table:
         return remade, *copyreg.dispatch_table[kind](value)
@@ -421,7 +422,12 @@ def as_pickled(rebuild: Rebuild, value) -> tuple:
     with warnings.catch_warnings(action="ignore",
                                  category=DeprecationWarning):
         make, args, state, items, pairs, *_ = (*reduce(value), *[None] * 3)
-    return remade, make, args, state, dict(pairs or ()) or [*(items or ())]
+    contents = dict(pairs or ()) or [*(items or ())]
+    if state is None or type(state) is dict:
+        return remade, make, args, state, contents
+    name = rebuild.hold(rebuild.call(remade, make, args, None, contents))
+    rebuild.behind.append(f"{name}.__setstate__({rebuild.value(state)})")
+    return name
 
 
 DERIVED[object] = as_pickled
