@@ -155,11 +155,12 @@ class Tracer:
         try:
             return self.recorder.sizes.run(
                 rules.careful, function, tuple(args), kwargs or {})
-        except (Raised, Unsupported, RecursionError):
+        except (Raised, Stopped, Unsupported, RecursionError,
+                KeyboardInterrupt):
             raise
         except DATA_DEPENDENT as error:
             raise unsupported("data-dependent", "a C function") from error
-        except Exception as error:
+        except BaseException as error:
             if id(error) not in self.origins:
                 error.__context__ = error.__cause__  # of C's own
             raise Raised(error) from error
