@@ -9,6 +9,7 @@ import collections
 import contextlib
 import contextvars
 import copy
+import ctypes
 import dataclasses
 import decimal
 import enum
@@ -20,6 +21,7 @@ import operator
 import re
 import sys
 import types
+from collections import OrderedDict
 from fractions import Fraction
 
 import pytest
@@ -27,6 +29,7 @@ import torch
 from torch import nn
 
 import minicompile
+from minicompile.trace.python.callbacks import is_allowed
 from tests.same import close
 
 LOG = []
@@ -1112,3 +1115,43 @@ def test_the_attributes_of_a_tensor_are_its_class_s():
     compiled = minicompile.compile(program, backend="eager")
     close(compiled(torch.ones(2)), program(torch.ones(2)))
     assert not compiled.stats().fallbacks
+
+
+class Bounce(BaseException):
+    """No Exception: `except Exception` lets it through."""
+
+
+def bounces(step):
+    raise Bounce(step)
+
+
+def stops_early():
+    yield 1
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: [*map(bounces, [1])], lambda: sorted([2, 1], key=bounces),
+    lambda: functools.reduce(lambda *_: bounces(4), [1, 2]),
+    lambda: [*stops_early()], lambda: max(stops_early(), default=bounces),
+    lambda: next(each for each in [1] if bounces(each))])
+def test_what_is_no_exception_goes_through_c_code(call):
+    def caught(x):
+        try:
+            call()
+        except Exception:
+            return x
+        except BaseException as error:
+            return x + 1, type(error), error.args
+
+    x = torch.ones(2)
+    close(minicompile.compile(caught, fullgraph=True)(x), caught(x))
+
+
+def test_a_class_that_only_says_it_is_builtin_is_no_class_of_pythons():
+    """A library's class in C has no module if its name has no dot."""
+    kind = type(ctypes.byref(ctypes.c_int()))
+    assert kind.__module__ == "builtins"
+    assert not is_allowed(vars(kind)["__repr__"])
+    for known in (iter([]), {}.keys(), OrderedDict().items(), range(2), ""):
+        assert is_allowed(vars(type(known))["__iter__"])

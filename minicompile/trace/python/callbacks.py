@@ -53,6 +53,10 @@ HARMLESS: set = {getattr(builtins, name) for name in """bin bytearray
 #: Modules whose classes have methods that change no more than their object.
 HOMES = SAFE_OWNERS - {"operator"} | {
     "builtins", "collections", "re", "types", "torch", "numpy"}
+#: Python's own that have a name. Views and iterators have none; and a
+#: library's class in C may say that it is builtin, too.
+PYTHONS = {id(each) for space in (builtins, types)
+           for each in vars(space).values()}
 
 #: Methods that make an object or tell more than which one it is, and
 #: functions that call it, or ask for its truth or its hash.
@@ -66,8 +70,11 @@ def is_allowed(function) -> bool:
     """Whether C code is known to compute, and to do no more."""
     if function.__name__ in TELLING:
         return False
-    if hasattr(function, "__objclass__"):
-        return function.__objclass__.__module__ in HOMES
+    if kind := getattr(function, "__objclass__", None):
+        return kind.__module__ in HOMES and (
+            kind.__module__ != "builtins" or id(kind) in PYTHONS
+            or kind.__name__.startswith(("dict_", "odict_"))
+            or kind.__name__.endswith("iterator"))
     owner = function if is_a(function, type) else function.__self__
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
     return home in SAFE_OWNERS or not HARMLESS.isdisjoint((function, owner))
