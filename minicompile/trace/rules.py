@@ -228,14 +228,15 @@ def unbound(function, owner, args: tuple) -> tuple:
 #: answer, and the kind of reason.
 REFUSED = {name: kind for kind, names in (
     ("data-dependent", """
-        numpy data_ptr __index__ __format__ __repr__ __str__ __array__
-        is_shared is_pinned is_set_to is_inference _is_view"""),
+        numpy data_ptr const_data_ptr __index__ __format__ __repr__ __str__
+        __array__ is_shared is_pinned is_set_to is_inference _is_view"""),
     ("gradient", """
         backward register_hook retain_grad requires_grad_ detach_
         register_post_accumulate_grad_hook"""),
     ("builtin", """
         set_ resize_ resize_as_ share_memory_ as_subclass __deepcopy__
-        __setstate__ to_dense to_sparse storage_offset __hash__ __dir__"""))
+        __setstate__ to_sparse storage_offset storage_type __hash__
+        __dir__"""))
     for name in names.split()}
 
 

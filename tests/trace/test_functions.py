@@ -422,3 +422,38 @@ def test_containers_of_any_class_are_an_operators_arguments():
             x.reshape(Pair(2, -1)))
     compiled = assert_same(function, torch.randn(4, requires_grad=True))
     assert compiled.stats().graph_breaks == 0
+
+
+@pytest.mark.parametrize("name", [
+    f"_foreach_{which}{end}" for which in ("maximum", "minimum")
+    for end in ("", "_")])
+@pytest.mark.parametrize("other", [0.5, 1, [0.5, 2.0]])
+def test_the_larger_of_lists_and_numbers(name, other):
+    def function(x, y):
+        made = getattr(torch, name)([x, y], other)
+        return x, y, made if made is None else [*made]
+
+    assert_same(function, torch.randn(3), torch.randn(4), fullgraph=True,
+                backward=False)
+
+
+def test_questions_that_have_one_answer_in_a_trace():
+    def function(x):
+        if torch._C._are_functorch_transforms_active():
+            x = x - 1
+        return x.to_dense() * 2
+
+    assert_same(function, torch.randn(3), fullgraph=True)
+    close(minicompile.compile(torch.vmap(function))(torch.ones(2, 3)),
+          torch.vmap(function)(torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("ask", [
+    torch.Tensor.data_ptr, torch.Tensor.const_data_ptr,
+    torch.Tensor.storage_type])
+def test_where_a_tensor_lies_is_no_fact(ask):
+    def function(x, y):
+        return x + 1, ask(x) == ask(y), ask(x) == ask(x)
+
+    x, y = torch.ones(2), torch.ones(2)
+    close(minicompile.compile(function)(x, y), function(x, y))

@@ -190,9 +190,10 @@ rule(torch.compiler.is_exporting, torch.jit.is_scripting,
 rule(torch._C._log_api_usage_once,
      torch.compiler.cudagraph_mark_step_begin)(lambda tracer, *args: None)
 
-# A default device is the one mode that may be in force.
+# A trace's own answers: of modes, a default device alone may be in force.
 means(lambda tracer, read: read(), torch._C._len_torch_function_stack,
-      torch._C._is_torch_function_mode_enabled, torch.get_default_device)
+      torch._C._is_torch_function_mode_enabled, torch.get_default_device,
+      torch._C._are_functorch_transforms_active)
 
 # A default device, results that are given, numbers, and lists of tensors
 
@@ -359,6 +360,8 @@ means(recurrent, torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 def foreach(tracer, function, *args, **kwargs):
     """An operator on lists, one tensor after the other if that can be."""
     name = function.__name__.removeprefix("_foreach_")
+    for other, ours in ("maximum", "clamp_min"), ("minimum", "clamp_max"):
+        name = name.replace(other, ours)  # it takes numbers, too
     home = torch.Tensor if name.endswith("_") else torch
     one = torch.linalg.vector_norm if name == "norm" else getattr(
         home, name, None)
