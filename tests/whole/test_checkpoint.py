@@ -132,3 +132,18 @@ def test_dynamos_regions_are_taken():
     torch.testing.assert_close(torch.autograd.grad(got.sum(), x),
                                torch.autograd.grad(model(x).sum(), x))
     assert seen[0].saved_bytes == 16 * 2 * 8 * 4
+
+
+def test_what_a_checkpoint_writes_is_written_as_often_as_in_eager():
+    """Eager runs it again in the backward: statistics move twice."""
+    class Normalised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return checkpoint(lambda y: self.norm(y * 2).relu(), x,
+                              use_reentrant=False).sum()
+
+    assert_same(Normalised(), torch.randn(6, 4, requires_grad=True),
+                fallback=True)

@@ -9,6 +9,7 @@ PyTorch's is torch/_dynamo/variables/higher_order_ops.py.
 """
 
 import inspect
+from collections import Counter
 from functools import partial
 
 import torch
@@ -25,7 +26,8 @@ from ..python.callbacks import unwatched
 from ..reasons import unsupported
 from ..recorder import Fakes
 from ..rules import rule
-from .subgraphs import fresh_results, followed, refilled, resolved
+from .subgraphs import (fresh_results, followed, refilled, resolved,
+                        storages)
 
 #: How PyTorch names the modules that the rules here are about.
 HOME = "torch._higher_order_ops."
@@ -50,14 +52,17 @@ def _checkpoint(tracer, function, *args, use_reentrant=None,
     if use_reentrant is not False or context_fn is not noop_context_fn:
         raise unsupported("library", "checkpoint with use_reentrant=True, "
                           "or with a context_fn,")
-    nodes, region = tracer.recorder.graph.nodes, tracer.clock
-    outside = {*nodes}
-    try:
-        return tracer.call(function, args, kwargs)
-    finally:
-        for node in nodes:
-            if node not in outside and node.op != "placeholder":
-                node.meta["recompute"] = region
+    recorder, region = tracer.recorder, tracer.clock
+    outside, writes = {*recorder.graph.nodes}, Counter(recorder.written)
+    made = tracer.call(function, args, kwargs)
+    for node in recorder.graph.nodes:
+        if node not in outside and node.op != "placeholder":
+            node.meta["recompute"] = region
+    given = storages([node.meta["val"] for node, _ in recorder.placed])
+    if torch.is_grad_enabled() and given & (
+            recorder.written - writes).keys():  # in eager, once more
+        raise unsupported("library", "checkpoint of a write")
+    return made
 
 
 # Choices and loops
