@@ -71,9 +71,10 @@ def take_a_sparse(x):
 SPARSE = torch.eye(3).to_sparse()
 
 
-def set_a_global_tensor(x):
-    x.mine = 3
-    return x + x.mine
+def name_a_result(x):
+    y = x * 2
+    y.mine = 3
+    return y + y.mine
 
 
 def read_a_version(x):
@@ -180,7 +181,7 @@ EXAMPLES = (choose_between_shapes, ask_a_value, take_a_number,
             count_by_values, print_a_line, leave_for_numpy,
             read_the_clock, seed_again, ask_for_a_break,
             call_left_alone, fail_midway, take_a_sparse,
-            set_a_global_tensor, read_a_version, differentiate,
+            name_a_result, read_a_version, differentiate,
             look_at_locals, catch_two_at_once, take_an_array,
             ask_where_it_lives, write_to_a_part, return_a_list_in_itself,
             start_a_coroutine, without_end, make_what_closes_itself)

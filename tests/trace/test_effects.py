@@ -524,3 +524,26 @@ def test_an_object_ends_when_eagers_does(function):
         for _ in range(2):
             assert torch.equal(compiled(x, ours), function(x, theirs))
     assert ours == theirs and "closed" in ours
+
+
+def test_an_input_may_get_an_attribute_of_its_own():
+    """As an optimizer keeps the sum of gradients beside a parameter."""
+    def function(p, x):
+        seen = getattr(p, "count", 0)
+        p.summed, p.count = x * 2 + p, seen + 1
+        del p.count
+        p.count = seen + 1
+        return p.summed * 3
+
+    compiled = minicompile.compile(function, fullgraph=True)
+    ours, theirs = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    for call in range(4):
+        x = torch.full((3,), float(call))
+        found, wanted = compiled(ours, x), function(theirs, x)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(ours.summed, theirs.summed)
+        assert ours.count == theirs.count == call + 1
+        found.sum().backward()
+        wanted.sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert compiled.stats().graphs <= 3

@@ -497,11 +497,11 @@ def store_plain(tracer, function, owner, name: str, value=ABSENT) -> None:
     existed = attributes.existed(tracer, owner)
     if is_a(owner, FIXED) and not tracer.is_made(owner) and not (
             existed and found is ABSENT and is_a(
-                owner, types.FunctionType)) or (
+                owner, (types.FunctionType, torch.Tensor))) or (
             name in DECIDING and existed):
         tracer.recorder.sizes.history.counters.add(name)
         raise unsupported("effect",
-                          f"setting {name} of a {type(owner).__name__}")
+                          f"setting {name} of a {type_of(owner).__name__}")
     hook = attributes.method(tracer, type(found), "__set__" if given
                              else "__delete__")
     is_slot = hook is not ABSENT
