@@ -51,7 +51,8 @@ def decomposition_of(op: torch._ops.OpOverload) -> Callable | None:
 
 
 #: What is answered while recording: what a tensor or a size is.
-ANSWERED = {torch.ops.prim.device.default, aten._assert_scalar.default,
+ANSWERED = {torch.ops.prim.device.default, aten.size.default,
+            aten._assert_scalar.default,
             aten._assert_tensor_metadata.default,
             aten.sym_constrain_range.default,
             aten.sym_constrain_range_for_size.default}

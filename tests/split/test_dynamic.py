@@ -213,3 +213,34 @@ def test_branches_that_use_a_size(backend):
             torch.testing.assert_close(*gradients)
     stats = compiled.stats()
     assert stats.graphs == 1 and not stats.fallbacks, stats
+
+
+def test_a_write_to_one_of_several_views_of_a_symbolic_size():
+    def function(x):
+        first, second = (x * 2).unbind(-2)
+        first.sub_(1)
+        return first * second
+
+    run = minicompile.compile(function, dynamic=True)
+    for n in (3, 5):
+        x = torch.randn(4, 2, n)
+        close(run(x), function(x))
+    assert run.stats().graphs <= 2 and not run.stats().fallbacks
+
+
+def test_a_float_that_varies_times_small_integers():
+    run = minicompile.compile(lambda x, n: x * n + 1)
+    x = torch.arange(9, dtype=torch.uint8)
+    for n in (0.5, 1.5, 2.25):
+        close(run(x, n), x * n + 1)
+    assert run.stats().graphs == 2 and not run.stats().fallbacks
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
+def test_an_image_of_bytes_is_resized_as_in_eager(mode):
+    run = minicompile.compile(lambda x: F.interpolate(
+        x, size=(x.shape[-1] + 3, 7), mode=mode))
+    for side in (5, 8, 11):
+        image = torch.randint(256, (1, 3, side, side), dtype=torch.uint8)
+        assert run(image).equal(F.interpolate(
+            image, size=(side + 3, 7), mode=mode))

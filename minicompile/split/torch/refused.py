@@ -75,7 +75,7 @@ def sample(leaf: object) -> object:
     """All that an answer depends on: of a tensor, what makes ones of the
     same dtype and rank; eager fills one alone unasked."""
     return partial(torch.ones, [2] * leaf.dim(), dtype=leaf.dtype) if (
-        isinstance(leaf, torch.Tensor)) else 1 if (
+        isinstance(leaf, torch.Tensor)) else leaf.node.pytype(1) if (
             isinstance(leaf, SYMBOLIC)) else leaf
 
 
@@ -107,4 +107,7 @@ REFUSED |= {
         lambda x: x.requires_grad and x.is_complex(),
         "has a gradient that looks at values")),
     "linalg_eig": (lambda x: x.requires_grad,
-                   "has a gradient that looks at values")}
+                   "has a gradient that looks at values"),
+    "interpolate": (lambda x: x.dtype is torch.uint8
+                    and x._has_symbolic_sizes_strides,
+                    "rounds otherwise if sizes vary")}
