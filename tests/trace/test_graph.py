@@ -138,3 +138,27 @@ def test_inputs_whose_names_are_spelled_alike(function, given):
     x = torch.ones(3)
     assert compiled(*given(x)).equal(function(*given(x)))
     assert compiled.stats().graphs and not compiled.stats().fallbacks
+
+
+def test_a_tensor_that_the_graph_does_not_read_is_no_input():
+    """It is returned, or looked at, and may be gone by the backward."""
+    def function(x, old, shown):
+        return x.square().sum() * old.dim(), shown
+
+    compiled = minicompile.compile(function)
+    x, shown = torch.randn(3, requires_grad=True), torch.ones(2)
+    for _ in range(2):
+        loss, same = compiled(x, torch.ones(2, 2), shown)
+        assert same is shown
+        (first,) = torch.autograd.grad(loss, x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        assert second.equal(torch.full((3,), 4.0))
+    entry = compiled.cache.entries[0]
+    assert [str(each) for each in entry.trace.sources] == ["x"]
+
+
+def test_a_graph_without_an_input_is_fused():
+    compiled = minicompile.compile(
+        lambda: torch.arange(60.0).view(6, 10).t().reshape(5, 12).clone())
+    assert compiled().equal(torch.arange(60.0).view(6, 10).t().reshape(5, 12))
+    assert compiled.stats().kernels and not compiled.stats().fallbacks

@@ -67,9 +67,10 @@ def is_snapshot(node: fx.Node) -> bool:
     """
     if node.target is not aten.clone.default or "of" not in node.meta:
         return False
-    copied, last = root(node.args[0]), placeholders(node.graph)[-1]
+    copied, given = root(node.args[0]), placeholders(node.graph)
     return copied.name.startswith("primals_") and not (
-        value(copied).requires_grad) and last.name.startswith("tangents_")
+        value(copied).requires_grad) and (
+        given[-1].name.startswith("tangents_"))
 
 
 def idle(node: fx.Node) -> fx.Node | None:
