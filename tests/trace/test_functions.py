@@ -449,8 +449,9 @@ def test_questions_that_have_one_answer_in_a_trace():
 
 
 @pytest.mark.parametrize("ask", [
-    torch.Tensor.data_ptr, torch.Tensor.const_data_ptr,
-    torch.Tensor.storage_type])
+    vars(torch._C.TensorBase)[name] for name in (
+        "data_ptr", "const_data_ptr", "storage_type")
+    if name in vars(torch._C.TensorBase)])
 def test_where_a_tensor_lies_is_no_fact(ask):
     def function(x, y):
         return x + 1, ask(x) == ask(y), ask(x) == ask(x)
