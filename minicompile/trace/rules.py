@@ -235,8 +235,8 @@ REFUSED = {name: kind for kind, names in (
         register_post_accumulate_grad_hook"""),
     ("builtin", """
         set_ resize_ resize_as_ share_memory_ as_subclass __deepcopy__
-        __setstate__ to_sparse storage_offset storage_type __hash__
-        __dir__"""))
+        __dir__ __setstate__ to_sparse storage_offset storage_type __hash__
+        """))
     for name in names.split()}
 
 
