@@ -7,7 +7,7 @@ from minicompile.core.semantics.evaluate import evaluate_loop
 from minicompile.core.index import Variable, index
 from minicompile.core.loops import Buffer, Kernel
 from minicompile.fusion.group import (Body, IterationDomain, loop_of,
-                                        unite)
+                                      unite)
 from minicompile.fusion.lowerings import loaded
 from minicompile.fusion.passes.loop_nests import nested, growth_of
 from minicompile.fusion.passes.memory import touched

@@ -123,7 +123,7 @@ def fill_between(over, under, ceiling: int):
 
 
 def knapsack(weights: list[int], losses: list[float],
-         room: int) -> tuple[list[bool], float]:
+             room: int) -> tuple[list[bool], float]:
     """The items to keep in `room` so that dropping the rest costs least.
 
     The knapsack by dynamic programming: a row for each item, a column for

@@ -182,7 +182,8 @@ def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
 
 
 def read_entry(content: bytes, graph: fx.GraphModule, inputs: Sequence,
-         options: Options, again: Callable[[], CompiledGraph]) -> Warm:
+               options: Options,
+               again: Callable[[], CompiledGraph]) -> Warm:
     """The compiled graph of an entry that is sound. The facts that its
     stages learnt about sizes are guarded."""
     held, notes, results = json.loads(content), Counter(), None

@@ -115,7 +115,7 @@ def by_fours(kernel: Kernel) -> Kernel:
     group = Variable(inner.name, inner.size // 4)
     word = Variable(f"{inner}w", index(4))
     made = with_parts(kernel, inner, (group, word),
-                    4 * index(group) + index(word))
+                      4 * index(group) + index(word))
     return made if interleaved(made) is word else kernel
 
 

@@ -21,7 +21,7 @@ from .. import attributes
 from ..bytecode import SEND_KEEPS
 from ..frame import OPCODES, RETURN, YIELD, Frame, advance, opcode
 from .graph_breaks import (NO_VALUES, Break, Named, going_on, in_force,
-                            made_once, op, placed)
+                           made_once, op, placed)
 from ..reasons import WAYS, Raised, unsupported
 from ..reconstruct import DERIVED, MAKERS, Rebuild
 from ..rules import rule

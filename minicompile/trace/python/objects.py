@@ -436,7 +436,7 @@ DERIVED[object] = as_pickled
 
 #: The method that makes each; iterators notice that their dict changed.
 DICT_VIEWS = {type(made): name for name in ("keys", "values", "items")
-         for made in (getattr({}, name)(), iter(getattr({}, name)()))}
+              for made in (getattr({}, name)(), iter(getattr({}, name)()))}
 
 
 def dict_view(rebuild: Rebuild, made) -> tuple:
