@@ -84,7 +84,7 @@ COMPARISONS = {*COMPARE.values()}
 INPLACE = dict(zip(BINARY[13:], BINARY[:13], strict=True))
 
 #: Classes whose operators are C's, whatever is on the other side.
-PLAIN = CONSTANTS.union(SYMBOLIC, (tuple, torch.Size))
+PLAIN = CONSTANTS.union(SYMBOLIC, [torch.Size])
 
 
 def binary(tracer, op, left, right):

@@ -362,6 +362,69 @@ def test_members_and_hashes_ask_their_classes():
     assert not compiled.stats().graph_breaks
 
 
+class Ranked(Coin):
+    """Ordered, too; it writes down what it is asked."""
+
+    asked = []
+
+    def __eq__(self, other):
+        self.asked.append((self.worth, getattr(other, "worth", other)))
+        return super().__eq__(other)
+
+    def __lt__(self, other):
+        self.asked.append("less")
+        return self.worth < other.worth
+
+    __hash__ = Coin.__hash__
+
+
+ONE, TWO, NAN = Ranked(1), Ranked(2), float("nan")
+
+
+@pytest.mark.parametrize("ask", [
+    lambda: (ONE, TWO) == (ONE, Ranked(2)),
+    lambda: (ONE, TWO) != (Ranked(1), Ranked(2)),
+    lambda: [ONE, Ranked(2), ONE] == [Ranked(1), TWO],
+    lambda: (ONE, TWO) < (Ranked(1), Ranked(3)),
+    lambda: (ONE,) < (Ranked(1), TWO), lambda: (ONE, TWO) > (ONE,),
+    lambda: ("a", None, ONE) <= ("b", 3, TWO),
+    lambda: ((ONE, [TWO]), 1) == ((Ranked(1), [Ranked(2)]), 1),
+    lambda: Pair(ONE, 2) == (Ranked(1), 2),
+    lambda: (Ranked(1), 2) != Pair(ONE, 2),
+    lambda: (ONE,) == [ONE], lambda: tuple.__lt__((ONE,), [ONE]),
+    lambda: (ONE, NAN) == (Ranked(1), NAN),
+    lambda: (ONE, torch.float32, len) == (ONE, torch.float32, len),
+    lambda: (None, ONE) < (None, 3)])
+def test_sequences_are_compared_element_by_element(ask):
+    def outcome(function):
+        Ranked.asked.clear()
+        try:
+            return function(torch.ones(2))[1], [*Ranked.asked]
+        except Exception as error:
+            return type(error), str(error), [*Ranked.asked]
+
+    def function(x):
+        return x + 1, ask()
+
+    compiled = minicompile.compile(function, fullgraph=True)
+    assert outcome(compiled) == outcome(function)
+
+
+def test_what_a_comparison_of_sequences_saw_is_guarded():
+    ours, theirs = [Coin(1)], [Coin(1)]
+
+    def function(x):
+        return x + 1 if ours == theirs else x - 1
+
+    compiled, x = minicompile.compile(function, fullgraph=True), torch.ones(2)
+    for change in (list, lambda: theirs.append(Coin(2)),
+                   lambda: ours.append(Coin(2)),
+                   lambda: setattr(theirs[1], "worth", 5),
+                   lambda: theirs.__setitem__(1, ours[1]), ours.clear):
+        change()
+        assert torch.equal(compiled(x), function(x))
+
+
 class Lying:
     def __init__(self, v):
         self.v = v

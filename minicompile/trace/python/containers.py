@@ -11,15 +11,18 @@ torch/_dynamo/variables/dicts.py and lists.py.
 import operator
 from collections import OrderedDict, _count_elements, defaultdict, deque
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 
 from ...core.guard import ABSENT, CONSTANTS, is_a
+from ...core.sizes import SYMBOLIC
 from .. import attributes
 from ..reasons import WAYS, Raised, refusing, unsupported
 from ..rules import means, rule, whole
 from ..side_effects import UNREAD
 from .callbacks import in_python, polyfill
+from .objects import same
 
 # Items of dicts
 
@@ -196,6 +199,35 @@ def in_sequence(tracer, function, values, key) -> bool:
 
 
 means(in_sequence, *(kind.__contains__ for kind in (list, tuple, deque)))
+
+
+def in_turn(tracer, function, left, right):
+    """Two sequences, compared where they first differ.
+
+    Lists of different lengths are unequal, whatever is in them; lists may
+    change as their elements are compared.
+    """
+    kind, op = function.__objclass__, getattr(operator, function.__name__)
+    if not is_a(right, kind):
+        return NotImplemented
+    both = left, right
+    if {*map(type, chain(*map(kind.__iter__, both)))} <= (
+            CONSTANTS.union(SYMBOLIC)):
+        return tracer.natively(function, both)
+    if kind is list and op in (operator.eq, operator.ne) and (
+            len({*map(list.__len__, both)}) > 1):
+        return op is operator.ne
+    for k, pair in enumerate(zip(*map(kind.__iter__, both))):
+        if not same(tracer, *pair) and not tracer.truth(
+                tracer.binary(operator.eq, *pair)) and (
+                k < min(map(kind.__len__, both))):
+            return op is operator.ne or op is not operator.eq and (
+                tracer.binary(op, *pair))
+    return op(*map(kind.__len__, both))
+
+
+means(in_turn, *(vars(kind)[f"__{name}__"] for kind in (list, tuple)
+                  for name in ("eq", "ne", "lt", "le", "gt", "ge")))
 
 
 @rule(list.__setitem__)
