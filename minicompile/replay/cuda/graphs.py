@@ -230,9 +230,9 @@ def obstacle(schedule: Schedule) -> str | None:
 
 
 def tape_of(program: object, *_: object) -> dict:
-    """All that replay has to know of a program, as plain data: of which
-    `kind` its recordings are, or why there can be none; how many steps it
-    has, and the number of their device."""
+    """All that replay has to know of a program, as plain data: the `kind`
+    of its recordings, or why there can be none; how many `steps` it has;
+    the number of their `device`."""
     schedule = program.text.schedule
     return {"kind": obstacle(schedule) or "whole",
             "steps": len(schedule.steps), "device": max((
@@ -269,15 +269,14 @@ def graphed(programs: Mapping[str, object], inputs: Sequence = (),
     reasons = [kind for kind in kinds if isinstance(kind, str)]
     if sum(tape["steps"] for tape in tapes.values()) < WORTH:
         reasons.append(f"fewer than {WORTH} launches")
-    made = GraphedFunction(
+    return GraphedFunction(
         programs["forward"].run, getattr(
             programs.get("backward"), "run", None),
         Cuda(max(tape["device"] for tape in tapes.values())),
-        blocked=next(iter(reasons), None), kinds=kinds, visible=visible,
-        static=[k for k, given in enumerate(inputs)
-                if isinstance(given, torch.nn.Parameter)], written=written)
-    made.tapes = tapes
-    return made
+        blocked=next(iter(reasons), None), kinds=kinds, tapes=tapes,
+        visible=visible, written=written, static=[
+            k for k, given in enumerate(inputs)
+            if isinstance(given, torch.nn.Parameter)])
 
 
 class GraphedFunction:
@@ -290,9 +289,10 @@ class GraphedFunction:
 
     def __init__(self, forward: Boxed, backward: Boxed | None,
                  device: Cuda, *, blocked: str | None = None,
-                 kinds: Sequence[Callable] = (Recording,), **settings):
+                 kinds: Sequence[Callable] = (Recording,),
+                 tapes: Mapping[str, dict] | None = None, **settings):
         self.device, self.blocked, self.halves = device, blocked, []
-        self.tapes: Mapping[str, dict] = {}
+        self.tapes = tapes
         self.forward = self.half(forward, kinds[0], **settings)
         self.backward = self.half(backward, kinds[-1])
 

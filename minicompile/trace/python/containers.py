@@ -215,7 +215,7 @@ def in_turn(tracer, function, left, right):
             CONSTANTS.union(SYMBOLIC)):
         return tracer.natively(function, both)
     if kind is list and op in (operator.eq, operator.ne) and (
-            len({*map(list.__len__, both)}) > 1):
+            list.__len__(left) != list.__len__(right)):
         return op is operator.ne
     for k, pair in enumerate(zip(*map(kind.__iter__, both))):
         if not same(tracer, *pair) and not tracer.truth(
