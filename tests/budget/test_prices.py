@@ -61,7 +61,7 @@ def test_the_command_measures_and_keeps(capsys, tmp_path):
     found = cost.MACHINES["cpu"]
     assert 1e8 < found.bandwidth < 1e13 and 1e-8 < found.launch < 1e-3
     row, = calibration.kept_rows().values()
-    assert calibration.made(*row) == found and len(row) == 5
+    assert cost.rated(*row) == found and len(row) == 5
 
 
 @pytest.mark.parametrize("text", [
