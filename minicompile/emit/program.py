@@ -64,9 +64,7 @@ def emit(schedule: Schedule, options: Options = Options()) -> Program:
         source = text.program()
         for finish in FINISHES:
             source = finish(source)
-        names, run = load_program(source, text.given | {
-            text.names[name]: value
-            for name, value in schedule.constants.items()})
+        names, run = load_program(source, text.given)
         waits = tuple(start(text, names) for start in STARTS)
     except Exception as error:
         raise _blamed(schedule, error) from error
@@ -132,11 +130,11 @@ class Text:
     `printers` of their kernels. `launched` has the kernel that stands for
     each, by name. Those that are `different` are printed. `given`
     collects objects that no text can name, such as a subgraph of an
-    operator; the program gets them when it is loaded.
+    operator or a large constant; the program gets them when it is loaded.
     """
 
     def __init__(self, schedule: Schedule, options: Options):
-        self.schedule, self.given = schedule, {}
+        self.schedule = schedule
         self.buffers: dict[str, Buffer] = schedule.buffers | {
             name: Buffer(name, tuple(map(index, value.shape)), tuple(
                 map(index, value.stride())), value.dtype, value.device)
@@ -154,6 +152,20 @@ class Text:
             free.create_name(name, None)
         self.names = {name: free.create_name(name, None)
                       for name in self.buffers}
+        self.given: dict[str, object] = {}
+        self.constants = [self.constant(self.names[name], value)
+                          for name, value in schedule.constants.items()]
+
+    def constant(self, name: str, value: torch.Tensor) -> str:
+        """The line that makes a constant; a large one is given."""
+        if (value.numel() > 256 or value.is_meta
+                or not value.is_contiguous()):
+            self.given[name] = value
+            return f"# {name} is given"
+        elements = self.value(value.flatten().tolist())
+        return (f"{name} = torch.tensor({elements}, dtype={value.dtype}, "
+                f"device={self.devices[value.device]}"
+                f").view({tuple(value.shape)})")
 
     def program(self) -> str:
         """The whole file."""
@@ -167,7 +179,8 @@ class Text:
             "from minicompile.emit.program import in_layout",
             "", "aten = torch.ops.aten", *(
                 f'{name} = torch.device("{device}")'
-                for device, name in self.devices.items())])
+                for device, name in self.devices.items()),
+            *self.constants])
         kernels = [printer.define(tuple(
             k for k in self.different.values() if device_of(k) == device))
                    for device, printer in self.printers.items()]

@@ -92,13 +92,20 @@ def attended(x):
     return F.scaled_dot_product_attention(x, x, x, is_causal=True)
 
 
+def constants(x, w):
+    cached = torch.cat([torch.tensor([]), x], -1)  # as Transformers' caches
+    low = torch.tensor([[0.1, -0.0], [float("nan"), -float("inf")]],
+                       dtype=torch.bfloat16).repeat(4, 4)
+    return cached @ w + low, torch.tensor(3) * x.detach().long()
+
+
 x, w = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
 PROGRAMS = [
     (layer, x, w), (layer, x.detach(), w), (layer, x.detach(), w.detach()),
     (shared_memory, x), (written, x.detach(), x.detach() + 1),
     (two_results, x, w), (constant_gradient, x, w),
     (lower_precision, x, w), (switched, x), (checkpointed, x),
-    (attended, x[None, None])]
+    (attended, x[None, None]), (constants, x, w)]
 
 
 @pytest.mark.parametrize("program, args", [
@@ -244,10 +251,12 @@ def allowed(x):
 
 
 REFUSED = [lambda x: twice(x) + 1, lambda x: allowed(x) + 1,
-           lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))]
+           lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+           lambda x: torch.tensor(512 * [0.5])[:8] + x]
 
 
-@pytest.mark.parametrize("program", REFUSED, ids=["op", "allowed", "cond"])
+@pytest.mark.parametrize("program", REFUSED,
+                         ids=["op", "allowed", "cond", "large"])
 def test_what_no_text_says_has_no_entry(folder, found, program):
     for _ in range(2):
         assert_same(program, x)

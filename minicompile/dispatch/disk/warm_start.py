@@ -166,8 +166,7 @@ class Warm(SimpleNamespace):
 def written(made: CompiledGraph, env: ShapeEnv | None) -> bytes | None:
     """A compiled graph as an entry; None if it holds what no text says."""
     if not made.programs or any(
-            program.text.given or program.text.schedule.constants
-            for program in made.programs.values()):
+            program.text.given for program in made.programs.values()):
         return None
     shared = made.joint.results
     results = graph_text(shared) if shared else ""
