@@ -38,6 +38,8 @@ ROW_BY_ROW = {aten.bernoulli.p, aten.normal_functional.default}
 
 #: What raises if a call must not be compiled, given the recorder.
 CHECKS: list[Callable] = []
+#: What is asked if an operator is given a tensor of a user's class.
+CLASSES: list[Callable] = []
 
 
 @cache
@@ -71,12 +73,15 @@ class RecordingMode(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[torch.Tensor, fx.Node] = {}
+        self.lent: list[torch.Tensor] = []  # parts of other tensors
         self.sizes = Numbers(
             self.graph, lambda: self.origin()["where"])
         self.origins: list[tuple[int, dict]] = []  # at autograd's count
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if CLASSES and {*types} - {FakeTensor}:
+            return CLASSES[-1](self, op, types, args, kwargs)
         if op in ANSWERED:
             return self.fake_mode.dispatch(op, types, args, kwargs)
         for check in CHECKS:
@@ -162,9 +167,10 @@ class RecordingMode(TorchDispatchMode):
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:
         """A node for a tensor that the program holds itself."""
-        if isinstance(tensor, FakeTensor):
-            raise BackendError("an op used a tensor that the recorder has "
-                               "not seen")
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise BackendError("an op used, or the graph gives, a "
+                               f"{type(tensor).__name__} that the recorder "
+                               "has not seen")
         name = f"_constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.node("get_attr", name)

@@ -14,6 +14,7 @@ import weakref
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..core.sizes import SYMBOLIC
 from ..core.guard import (ABSENT, IDENTITIES, Attribute, Item, Source,
@@ -42,7 +43,7 @@ SEEN_AS = {}
 def type_of(value) -> type:
     """The class of a value, or of what it stands for."""
     kind = type(value)  # an object may run Python if asked for __class__
-    if issubclass(kind, torch.Tensor):
+    if kind is FakeTensor:
         return nn.Parameter if isinstance(
             value, nn.Parameter) else torch.Tensor
     return SEEN_AS.get(kind, kind)
@@ -142,11 +143,14 @@ def generic(tracer, owner, name: str):
     if name == "__class__":
         return kind
     found, place = lookup(tracer, kind, name)
-    if found is not ABSENT and issubclass(kind, torch.Tensor):
-        if not hasattr(type(found), "__set__"):  # a method
+    if issubclass(kind, torch.Tensor) and found is not ABSENT and (
+            found is lookup(tracer, torch.Tensor, name)[0]):
+        if hasattr(type(found), "__set__"):
+            return tracer.recorder.function(getattr, (owner, name), {}) if (
+                name in TENSOR_FACTS) else WAYS["tensor"](
+                    tracer, owner, name)
+        if kind in (torch.Tensor, nn.Parameter):  # a method
             return as_shown(tracer, found, place, owner, kind)
-        return tracer.recorder.function(getattr, (owner, name), {}) if (
-            name in TENSOR_FACTS) else WAYS["tensor"](tracer, owner, name)
     if not (hasattr(type(found), "__set__")
             and hasattr(type(found), "__get__")):
         value = own(tracer, owner, name)

@@ -45,6 +45,7 @@ WAYS: dict[str, Callable] = {name: refusing(kind, what) for (
     ("mapping", "builtin", "`**` of an object"),
     ("write", "effect", "a write"),
     ("tensor", "attribute", "what a tensor knows"),
+    ("subclass", "input", "a tensor of another class"),
     ("marked", "disabled", "a function"), ("out", "effect", "out="),
     ("device", "effect", "a default device"))}
 

@@ -25,6 +25,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -43,6 +44,9 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 #: Operators -> what gives their fake results, where PyTorch's do not do:
 #: it gets the fakes, what makes PyTorch's, and the arguments.
 FAKED: dict[torch._ops.OpOverload, Callable] = {}
+
+#: The classes of tensors that may be written to.
+ORDINARY = {FakeTensor, torch.Tensor, torch.nn.Parameter}
 
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}
@@ -108,6 +112,8 @@ class Recorder:
                        if its is result), result)  # the program's own list
         changed = [t for t, old in zip(tensors, versions)
                    if t._version != old] or writes
+        if not {*map(type, changed)} <= ORDINARY:
+            raise unsupported("effect", "a write to a tensor of parts")
         self.written.update(map(storage, changed))
         effect = result is None and (tensors or isinstance(
             target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)))

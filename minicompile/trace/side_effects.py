@@ -239,9 +239,8 @@ class Outside:
 
     def _tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """A tensor as a graph input, guarded by its facts."""
-        kind = type(real)
-        if kind not in (torch.Tensor, nn.Parameter):
-            raise unsupported("input", f"a {kind.__name__}, {source},")
+        if type(real) not in (torch.Tensor, nn.Parameter):
+            return WAYS["subclass"](self, real, source)
         if not is_plain(real) or (
                 torch._C._functorch.is_functorch_wrapped_tensor(real)):
             raise unsupported("input", f"a special tensor, {source},")

@@ -38,7 +38,7 @@ from ..frame import NULL, OPCODES, TRUTH, Frame
 from .graph_breaks import stops
 from ..reasons import WAYS, refusing, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..recorder import SETTLE, settled, storage
+from ..recorder import ORDINARY, SETTLE, settled, storage
 from ..rules import INPLACE, means, registered, rule, unbound
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
                             Outside, is_bound, is_hidden)
@@ -47,6 +47,9 @@ from ..tracer import CHECKS
 
 def write(outside: Outside, space: Namespace, key, value) -> None:
     """Let `key` be `value` from now on (ABSENT deletes it)."""
+    if is_a(space.owner, torch.Tensor) and (
+            type(space.owner) not in ORDINARY):
+        raise unsupported("effect", "a change of a tensor of parts")
     key = outside.real(key)
     if not space.written:
         outside.pending.append(partial(changes, space))
