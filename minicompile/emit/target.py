@@ -117,13 +117,17 @@ def converted(node: Op) -> tuple[Expression, ...]:
     return node.operands[node.name == "where":]
 
 
+#: Whole numbers of 8 binary digits, which any float holds.
+EIGHT_BITS = torch.bool, torch.uint8, torch.int8
+
+
 def rounded_already(form: Form, node: Op) -> bool:
     """Whether the result, a 16-bit float, is one without rounding."""
     def fits(part: Expression) -> bool:
         if isinstance(part, Const):
             rounded = torch.tensor(part.value, dtype=node.dtype).item()
             return rounded == part.value or part.value != part.value
-        return part.dtype == node.dtype
+        return part.dtype in (node.dtype, *EIGHT_BITS)
     return form.exact and all(map(fits, converted(node)))
 
 
@@ -192,9 +196,9 @@ class Target:
             f="" if work == torch.float64 else "f",
             round=f"{self.types[work]}::rounded" * (work in HALVES)
         ).replace("--", "- -")
-        if op.dtype in HALVES and rounded_already(form, op):
-            return text
-        return self.convert(text, form.made or accurate(work), op.dtype)
+        exact = op.dtype in HALVES and rounded_already(form, op)
+        return self.convert(text, form.made or accurate(work),
+                            accurate(op.dtype) if exact else op.dtype)
 
     def convert(self, text: str, given: torch.dtype,
                 wanted: torch.dtype) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minicompile.core.loops import Kernel, Loop, Op
+from minicompile.core.loops import Const, Kernel, Loop, Op
 from minicompile.emit import cpp
 from minicompile.emit.target import CPP
 from tests.emit.build import (
@@ -50,6 +50,21 @@ def test_a_cast_is_pytorchs(source):
             defined[:3] = False  # C++ leaves these open, and so does eager
         torch.testing.assert_close(got[defined], want[defined],
                                    rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("source, roundings", [
+    (torch.bool, 1), (torch.uint8, 1), (torch.int8, 1), (torch.int16, 2)])
+def test_whole_numbers_of_8_bits_need_no_rounding(source, dtype, roundings):
+    every = torch.arange(-2 ** 15, 2 ** 15).to(source)
+    (i,) = variables("i", len(every))
+    out = buffer("out", len(every), dtype=dtype)
+    number = Op("cast", (load(buffer("x", len(every), dtype=source), i),),
+                dtype)
+    value = Op("mul", (number, Const(1.1, dtype)), dtype)
+    kernel = Kernel("scale", (i,), (), (Loop(out, at(out, i), (i,), value),))
+    check(kernel, {"x": every}, rtol=0, atol=0)
+    assert cpp.in_cpp(kernel).count("::rounded(") == roundings
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
