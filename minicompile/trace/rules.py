@@ -229,7 +229,9 @@ def unbound(function, owner, args: tuple) -> tuple:
 REFUSED = {name: kind for kind, names in (
     ("data-dependent", """
         numpy data_ptr const_data_ptr __index__ __format__ __repr__ __str__
-        __array__ is_shared is_pinned is_set_to is_inference _is_view"""),
+        __array__ is_shared is_pinned is_set_to is_inference _is_view
+        _nnz values _values indices _indices is_coalesced crow_indices
+        col_indices ccol_indices row_indices"""),  # a fake has no elements
     ("gradient", """
         backward register_hook retain_grad requires_grad_ detach_
         register_post_accumulate_grad_hook"""),

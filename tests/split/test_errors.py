@@ -219,3 +219,25 @@ def test_only_the_first_result_has_to_have_eagers_dtype(dtype):
     x = torch.randn(2, 3, 4, 4).to(dtype).requires_grad_()
     compiled(x).sum().backward()
     assert x.grad.dtype == dtype and not compiled.stats().fallbacks
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_row", [True, False])
+def test_observers_that_resize_what_they_are_given(per_row):
+    """Quantisation-aware training begins with empty minima and maxima."""
+    def observed(x, on, low, high, scale, zero):
+        return torch.fused_moving_avg_obs_fake_quant(
+            x, on, on, low, high, scale, zero, 0.01, -128, 127, 0, per_row)
+
+    compiled = minicompile.compile(observed)
+    start = [torch.empty(0)] * 3 if per_row else [
+        torch.tensor(float("inf")), torch.tensor(-float("inf")),
+        torch.ones(1)]
+    whole = torch.zeros(0 if per_row else 1, dtype=torch.int32)
+    ours, theirs = ([each.clone() for each in (*start, whole)]
+                    for _ in range(2))
+    for _ in range(3):
+        given = torch.randn(8, 4), torch.ones(1, dtype=torch.long)
+        assert torch.equal(compiled(*given, *ours),
+                           observed(*given, *theirs))
+        assert all(map(torch.equal, ours, theirs))

@@ -703,6 +703,15 @@ def one_that_looks_at_its_frame(x):
     return x + y
 
 
+def filled_in(text):
+    return text.format(**sys._getframe(1).f_locals)
+
+
+def one_whose_callee_looks_at_its_frame(x):
+    rate = x.dim() * 5  # noqa: F841
+    return x * 2, filled_in("rate {rate}")
+
+
 @case(None, None)
 def an_iterator_over_a_tensor(x):
     out = []
@@ -1089,6 +1098,26 @@ def test_the_page_of_breaks_has_every_kind():
         kinds |= {found.kind for found in compiled.cache.breaks}
         kinds |= set(compiled.stats().fallbacks)
     assert kinds == set(REASONS) - {"internal"}
+
+
+def how_many_elements_a_sparse_tensor_has(x):
+    places = torch.tensor([[0, 1, 0], [1, 0, 1]])
+    made = torch.sparse_coo_tensor(places, x[:3], (2, 2)).coalesce()
+    total = sum(value * 2 for value in made.values())
+    return made._nnz(), total, x / len((made + made).values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_frame_is_cut_that_a_callee_looks_into():
+    stats = same(one_whose_callee_looks_at_its_frame, torch.ones(3))
+    assert stats.fallbacks and not stats.graph_breaks
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_sparse_tensor_is_asked_at_a_break():
+    """Its fake has no elements to count."""
+    stats = same(how_many_elements_a_sparse_tensor_has, torch.ones(4) * 3)
+    assert stats.graph_breaks
 
 
 def test_a_break_is_told():

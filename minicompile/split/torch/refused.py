@@ -101,7 +101,14 @@ def asked(op: torch._ops.OpOverload, call: tuple
         return "", next((each.dtype for each in tensors_of(made)), None)
 
 
-CHECKS.append(refuse)
+def resized(recorder: RecordingMode, op, args: tuple, kwargs: dict):
+    """Raise if an operator gives empty inputs another size unseen."""
+    if op is aten._fused_moving_avg_obs_fq_helper_functional.default and (
+            args[3].numel() == 0):
+        raise BackendError(f"{op} resizes its inputs")
+
+
+CHECKS.extend((refuse, resized))
 REFUSED |= {
     **dict.fromkeys(("linalg_eigh", "linalg_svd"), (
         lambda x: x.requires_grad and x.is_complex(),

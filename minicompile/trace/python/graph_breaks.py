@@ -73,7 +73,9 @@ def attempts(function: FunctionType, locals: tuple, breaks: bool,
                 Tracer(function, history, moment, first), locals)
         except Unsupported as error:
             last = Unsupported(*error.args)  # holds no frames
-            if breaks and (history.compiling is ways[0][1]
+            if getattr(error, "final", False):  # callers are looked at
+                del ways[at:]
+            elif breaks and (history.compiling is ways[0][1]
                            or first.kind == "exception"):
                 ways[at:at] = [way for stop in error.stops if (
                     way := (stop, history.compiling)) not in ways]
@@ -418,7 +420,9 @@ def placed(rebuild, frame, offset: int, stack
         names = LOOKING.get(step.name, ())
         if names and (name := step.argument[0]) in names and (
                 name not in ASKED or not then.argument):
-            raise unsupported("code", f"a caller of {name}")
+            error = unsupported("code", f"a caller of {name}")
+            error.final = "f_locals" in frame.program.code.co_names
+            raise error
     code, alive = frame.program.code, live(frame, offset)
     names = slots(code)
     values = [rebuild.value(frame.names[name]) if name in frame.names and (
