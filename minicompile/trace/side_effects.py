@@ -138,6 +138,7 @@ class Outside:
         self.sources: dict[int, Source] = {}  # id(value) -> source
         self.overlays: dict[tuple[int, str], Namespace] = {}
         self.unread: dict[int, Callable] = {}  # id(value) -> what reads it
+        self.iterators: dict[int, object] = {}  # id(real) -> a stand-in
         self.identifiers = Identifiers({}, TAKEN)
         self.pending: list[Callable[[], Iterable[tuple]]] = []  # calls
 

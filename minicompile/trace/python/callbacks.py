@@ -16,7 +16,7 @@ import os
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat, starmap
 
 import torch
@@ -100,6 +100,10 @@ def pin(tracer, value) -> None:
         outside.guard(outside.source(value), "is", value)
 
 
+#: Classes of iterators, and what gives the stand-in of one from before.
+ITERATORS: dict[type, Callable] = {}
+
+
 def look(tracer, value, depth: int = 1):
     """`value` as C code may see it: nothing in it can change unseen.
 
@@ -109,6 +113,7 @@ def look(tracer, value, depth: int = 1):
     if depth > 1 and type(value) in SYMBOLIC:
         value = settled(value)
     outside, kind = tracer.outside, type(value)
+    value = ITERATORS.get(kind, lambda _, made: made)(outside, value)
     if depth > 1 and tracer.is_made(value) and kind.__repr__ in ADDRESSED:
         raise unsupported("builtin", "the text of an address")
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):

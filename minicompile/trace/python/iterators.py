@@ -1,0 +1,141 @@
+"""Iterators from before the call: a trace goes on where they stand.
+
+In: an iterator of a list, a tuple, a range or a dict, or `enumerate` or
+`zip` of such, as a frame behind a graph break has on its stack. Out: one of
+the trace's own that stands at the same place, which is guarded. The real
+one is stepped as often, after the graph. One that stands elsewhere when the
+same code is traced again is stepped by Python, at graph breaks, as without
+this file all are: else a loop that breaks in each round would have a graph
+for each.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from operator import length_hint, sub
+from types import FunctionType
+
+from ...core.guard import Call, Item, Source
+from .. import Trace
+from ..reasons import WAYS, unsupported
+from ..recorder import History
+from ..side_effects import Outside
+from .callbacks import ITERATORS
+
+#: Begins the keys of where iterators stood, in a History.
+STOOD = "iterator"
+#: A loop that goes on for longer is not unrolled.
+ROUNDS = 128
+#: Iterators that know how many elements are left.
+SINGLE = {type(iter(made)) for made in (
+    [], (), range(0), {}, {}.values(), {}.items())}
+
+
+def insides(iterator: Iterator) -> tuple:
+    """What an iterator goes over, and where in it it stands."""
+    _, given, *state = iterator.__reduce__()
+    return *given, *state
+
+
+def stands(iterator: Iterator) -> tuple | None:
+    """How many elements are left, of each part; for `enumerate`, also to
+    what it has counted. None if it is no such iterator."""
+    parts, count = [iterator], ()
+    if type(iterator) in (enumerate, zip):
+        parts = insides(iterator)
+    if type(iterator) is enumerate:
+        parts, count = parts[:1], parts[1:]
+    single = len({*map(id, parts)}) == len(parts) and all(
+        type(part) in SINGLE for part in parts)
+    return (*map(length_hint, parts), *count) if single else None
+
+
+def stands_as_text(iterator: Iterator) -> str:
+    """The same as a text, for a guard."""
+    return str(stands(iterator))
+
+
+def step_along(iterator: Iterator, count: int) -> None:
+    """Step an iterator so many times, or to its end."""
+    deque(islice(iterator, count), 0)
+
+
+def gone_on(outside: Outside, real: Iterator):
+    """The stand-in of an iterator, if it stood there at every trace."""
+    if id(real) in outside.iterators or not outside.is_outside(real):
+        return outside.iterators.get(id(real), real)
+    source, before = outside.source(real), stands(real)
+    seen, text = outside.recorder.sizes.history.seen, str(before)
+    if before is None or before[0] > ROUNDS or any(
+            id(part) in outside.values for part in insides(real)
+            if type(part) in SINGLE) or text != seen.setdefault(
+                (STOOD, source), text):
+        return real
+    outside.guard(Call(outside.constant(stands_as_text), source), "equal",
+                  text)
+    lists: list = []
+    value = as_far_along(outside, real, source, lists)
+    outside.pending.append(partial(steps_taken, value, before, [*map(
+        len, lists)], lists))
+    return value
+
+
+def as_far_along(outside: Outside, real: Iterator, source: Source,
+                 lists: list):
+    """An iterator over stand-ins, of `lists` among others."""
+    place, kind = Call(outside.constant(insides), source), type(real)
+    if kind not in SINGLE:
+        parts = [as_far_along(outside, part, Item(place, at), lists)
+                 if type(part) in SINGLE else part
+                 for at, part in enumerate(insides(real))]
+        return stand_for(outside, real, kind(*parts), source)
+    over, *state = insides(real)
+    values = outside.admit(over, Item(place, 0))
+    lists += [values] * (type(values) is list)
+    made = iter(values)
+    if state and state[0] is not None:
+        made.__setstate__(state[0])
+    return stand_for(outside, real, made, source)
+
+
+def stand_for(outside: Outside, real: Iterator, made: Iterator,
+              source: Source) -> Iterator:
+    """`made`, from now on the stand-in of an iterator."""
+    outside.reals.pop(id(real), None)  # it no longer stands for itself
+    outside.iterators[id(real)], outside.reals[id(made)] = made, real
+    outside.sources[id(made)] = source
+    return made
+
+
+def steps_taken(value: Iterator, before: tuple, lengths: list, lists: list
+          ) -> Iterator[tuple]:
+    """Yield what steps the real iterator as the trace has."""
+    now = stands(value)
+    if now == before:
+        return
+    first = value if type(value) in SINGLE else insides(value)[0]
+    steps, ended = [*map(sub, before, now)], len(insides(first)) == 1
+    if type(value) is enumerate:
+        steps[1] *= -1
+    if [*map(len, lists)] != lengths or (
+            max(steps) - min(steps) > (0 in now)):
+        raise unsupported("result", "an iterator that changed otherwise")
+    yield step_along, value, steps[0] + ended
+
+
+def with_loops(attempts: Callable, function: FunctionType, locals: tuple,
+               breaks: bool, history: History) -> Trace:
+    """A trace. If it ends where it begins, in the next round of a loop, it
+    is made again: Python steps what the loop goes over."""
+    trace = attempts(function, locals, breaks, history)
+    places = {place for place in history.seen if place[0] == STOOD}
+    if places and any(each is function for each in
+                      trace.constants.values()):
+        history.seen.update(dict.fromkeys(places, ""))
+        trace = attempts(function, locals, breaks, history)
+    return trace
+
+
+ITERATORS |= dict.fromkeys((*SINGLE, enumerate, zip), gone_on)
+WAYS["attempts"] = partial(with_loops, WAYS["attempts"])
