@@ -416,6 +416,13 @@ class Parts(list):
     """A list of a class of its own."""
 
 
+def test_a_range_is_an_operators_argument():
+    compiled = assert_same(lambda x: (
+        x[range(3), [2, 1, 0]] + torch.tensor(range(2, 8, 2)), x[range(2)]),
+        torch.randn(3, 3, requires_grad=True))
+    assert compiled.stats().graph_breaks == 0
+
+
 def test_containers_of_any_class_are_an_operators_arguments():
     def function(x):
         return torch.cat(Pair(x, x + 1)), torch.stack(Parts([x, x * 2])), (

@@ -251,6 +251,7 @@ def plain(recorder, value) -> int | float | str | torch.dtype:
 
 
 CONVERSIONS[type, enum.Enum, *SCALARS] = plain
+CONVERSIONS[range] = lambda _, numbers: [*numbers]
 
 
 #: Elements of these classes may be any number.
