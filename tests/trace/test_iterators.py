@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from operator import length_hint
 
 import pytest
 import torch
@@ -166,6 +167,24 @@ def nested(x, numbers):
     return x
 
 
+def ended_and_asked(x, numbers):
+    all_of_it = list(numbers)
+    said(x)
+    try:
+        next(numbers)
+    except StopIteration:
+        x = x * len(all_of_it)
+    said(x)
+    return x, next(numbers, "end")
+
+
+def known_as(x, numbers):
+    places = {numbers: 1}
+    said(x)
+    return (x * places[numbers], hash(numbers) == object.__hash__(numbers),
+            hash(numbers) == hash(next(iter(places))), next(numbers, 5))
+
+
 def held(x, numbers):
     box = [numbers]
     said(x)
@@ -184,7 +203,7 @@ def compared(x, numbers):
 
 PROGRAMS = [some, rest, found_or_not, counted, pairs, other_ends_first,
             other_ends_in_an_object, strictly, also_taken_alone, two_names,
-            nested, held, compared]
+            nested, ended_and_asked, known_as, held, compared]
 VALUES = [1, 2, 3, 4, 5, 6]
 MAKERS = {
     "list": lambda: iter([*VALUES]), "tuple": lambda: iter((*VALUES,)),
@@ -253,6 +272,19 @@ def another_takes_the_last(x):
     return y * next(numbers, 3)
 
 
+def stays_at_its_end(x):
+    todo = [1, 2, 3]
+    numbers = iter(todo)
+    next(numbers), next(numbers)
+    said(x)
+    todo[1:] = []
+    said(x)
+    left = list(numbers)
+    said(x)
+    todo.extend(range(20))
+    return x * length_hint(numbers), left, [*numbers]
+
+
 def shrinks(x):
     todo, y = [1, 2, 3, 4], x
     for number in todo:
@@ -278,8 +310,8 @@ def dict_grows(x):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("program", [
-    grows, grows_when_all_is_taken, another_takes_the_last, shrinks,
-    dict_grows])
+    grows, grows_when_all_is_taken, another_takes_the_last,
+    stays_at_its_end, shrinks, dict_grows])
 def test_what_a_loop_goes_over_may_change(program):
     compiled = minicompile.compile(program, backend="eager")
     x = torch.randn(3)

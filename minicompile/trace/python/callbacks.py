@@ -113,7 +113,8 @@ def look(tracer, value, depth: int = 1):
     if depth > 1 and type(value) in SYMBOLIC:
         value = settled(value)
     outside, kind = tracer.outside, type(value)
-    value = ITERATORS.get(kind, lambda _, made: made)(outside, value)
+    if depth < 2 and kind in ITERATORS:
+        value = ITERATORS[kind](outside, value)
     if depth > 1 and tracer.is_made(value) and kind.__repr__ in ADDRESSED:
         raise unsupported("builtin", "the text of an address")
     if kind in CONSTANTS or is_a(value, (torch.Tensor, *SYMBOLIC)):
@@ -198,6 +199,13 @@ def compared(tracer, value):
     return settled(value)
 
 
+def known_by(tracer, value):
+    """They ask which object it is, or where it is to go on."""
+    if type(value) in ITERATORS and tracer.outside.is_outside(value):
+        raise unsupported("builtin", "that looks at an iterator")
+    return look(tracer, value)
+
+
 TO_DEPTH = [functools.partial(look, depth=depth) for depth in range(3)]
 
 #: How C functions use the first argument, and the others: by their names,
@@ -217,6 +225,7 @@ SEEN = {name: row for names, row in (
     ("list tuple zip enumerate deque fsum Size bytes bytearray "
      "from_bytes itertools", (stepped, stepped)),
     ("_heapq _bisect", (compared, compared)),
+    ("hash __hash__ __setstate__", (known_by, known_by)),
     ("defaultdict", (put_away, stepped))) for name in names.split()}
 
 rule(str.__mod__)(lambda tracer, text, values: tracer.natively(

@@ -76,8 +76,9 @@ def gone_on(outside: Outside, real: Iterator):
                   text)
     lists: list = []
     value = as_far_along(outside, real, source, lists)
-    outside.pending.append(partial(steps_taken, value, before, [*map(
-        len, lists)], lists))
+    outside.pending.append(partial(
+        steps_taken, value, before, has_ended(value), lists,
+        [*map(len, lists)]))
     return value
 
 
@@ -108,14 +109,19 @@ def stand_for(outside: Outside, real: Iterator, made: Iterator,
     return made
 
 
-def steps_taken(value: Iterator, before: tuple, lengths: list, lists: list
-          ) -> Iterator[tuple]:
+def has_ended(iterator: Iterator) -> bool:
+    """Whether the end was met, of the first part: it stays there."""
+    first = iterator if type(iterator) in SINGLE else insides(iterator)[0]
+    return len(insides(first)) == 1
+
+
+def steps_taken(value: Iterator, before: tuple, over: bool, lists: list,
+                lengths: list) -> Iterator[tuple]:
     """Yield what steps the real iterator as the trace has."""
-    now = stands(value)
-    if now == before:
+    now, ended = stands(value), has_ended(value)
+    if (now, ended) == (before, over):
         return
-    first = value if type(value) in SINGLE else insides(value)[0]
-    steps, ended = [*map(sub, before, now)], len(insides(first)) == 1
+    steps = [*map(sub, before, now)]
     if type(value) is enumerate:
         steps[1] *= -1
     if [*map(len, lists)] != lengths or (
