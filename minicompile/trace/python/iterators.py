@@ -135,7 +135,8 @@ def with_loops(attempts: Callable, function: FunctionType, locals: tuple,
     """A trace. If it ends where it begins, in the next round of a loop, it
     is made again: Python steps what the loop goes over."""
     trace = attempts(function, locals, breaks, history)
-    places = {place for place in history.seen if place[0] == STOOD}
+    places = {place for place, text in history.seen.items()
+              if text and place[0] == STOOD}
     if places and any(each is function for each in
                       trace.constants.values()):
         history.seen.update(dict.fromkeys(places, ""))
