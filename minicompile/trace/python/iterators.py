@@ -1,12 +1,12 @@
 """Iterators from before the call: a trace goes on where they stand.
 
 In: an iterator of a list, a tuple, a range or a dict, or `enumerate` or
-`zip` of such, as a frame behind a graph break has on its stack. Out: one of
+`zip` of such; a frame behind a graph break has it on its stack. Out: one of
 the trace's own that stands at the same place, which is guarded. The real
-one is stepped as often, after the graph. One that stands elsewhere when the
-same code is traced again is stepped by Python, at graph breaks, as without
-this file all are: else a loop that breaks in each round would have a graph
-for each.
+one is stepped as often, after the graph. If it stands elsewhere when the
+same code is traced again, Python steps it, at graph breaks: a loop that
+breaks in each round would have a graph for each. Without this file Python
+steps all of them.
 """
 
 from collections import deque
@@ -39,8 +39,8 @@ def insides(iterator: Iterator) -> tuple:
 
 
 def stands(iterator: Iterator) -> tuple | None:
-    """How many elements are left, of each part; for `enumerate`, also to
-    what it has counted. None if it is no such iterator."""
+    """How many elements are left, of each part, and to what `enumerate`
+    has counted. None if it is no such iterator."""
     parts, count = [iterator], ()
     if type(iterator) in (enumerate, zip):
         parts = insides(iterator)
@@ -52,7 +52,7 @@ def stands(iterator: Iterator) -> tuple | None:
 
 
 def stands_as_text(iterator: Iterator) -> str:
-    """The same as a text, for a guard."""
+    """The same as a text, which a guard compares."""
     return str(stands(iterator))
 
 
