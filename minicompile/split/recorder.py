@@ -73,7 +73,7 @@ class RecordingMode(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes: dict[torch.Tensor, fx.Node] = {}
-        self.lent: list[torch.Tensor] = []  # parts of other tensors
+        self.lent: dict[torch.Tensor, int] = {}  # parts -> their memory
         self.sizes = Numbers(
             self.graph, lambda: self.origin()["where"])
         self.origins: list[tuple[int, dict]] = []  # at autograd's count

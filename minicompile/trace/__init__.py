@@ -137,14 +137,16 @@ def _traced(tracer: Tracer, rebuild, finish: str, breaks=()) -> Trace:
         check(rebuild)
     recorder.graph.output(tuple(map(recorder.node, rebuild.outputs)))
     groups: dict[int, list[Source]] = {}
-    for node, source in [*recorder.placed]:
-        if isinstance(fake := node.meta["val"], Tensor) and node.users:
+    placed, recorder.placed = recorder.placed, []
+    for node, source in placed:
+        if isinstance(fake := node.meta["val"], Tensor):
+            if not node.users:  # the graph does not read it
+                recorder.graph.erase_node(node)
+                continue
             groups.setdefault(storage(fake), []).append(source)
             if fake.requires_grad and not outside.real(fake).requires_grad:
                 node.meta["val"] = fake.detach()  # a write changed it
-        elif isinstance(fake, Tensor):  # the graph does not read it
-            recorder.placed.remove((node, source))
-            recorder.graph.erase_node(node)
+        recorder.placed.append((node, source))
     if written := recorder.written.keys() & groups:
         _keep_apart(outside, groups, written)
     graph = fx.GraphModule(recorder.modules, recorder.graph)

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...core.errors import BackendError
 from ...core.graph import tensors_of
 from ...core.torch.subclasses import Together
+from ..aliases import storage_of
 from ..record import INSTEAD, Player
 from ..recorder import CLASSES, RecordingMode, unwrapped
 
@@ -22,13 +23,14 @@ def put_together(player: Player, node: fx.Node) -> torch.Tensor | None:
     if not isinstance(node.target, Together):
         return None
     parts, _ = player.fetch_args_kwargs_from_env(node)
-    player.recorder.lent += parts
-    return node.target(*map(unwrapped, parts))
+    values = [*map(unwrapped, parts)]
+    player.recorder.lent |= zip(parts, map(storage_of, values))
+    return node.target(*values)
 
 
 def by_its_class(recorder: RecordingMode, op, types: tuple, args: tuple,
                  kwargs: dict):
-    """What the class makes of an operator; `recorder` sees all it runs."""
+    """The answer of a tensor's class. The recorder sees all it runs."""
     lent = recorder.lent
     if any(map(torch._functionalize_has_data_mutation, lent)):
         raise BackendError("a part of a tensor is written to")
@@ -37,8 +39,7 @@ def by_its_class(recorder: RecordingMode, op, types: tuple, args: tuple,
         if made is NotImplemented and kind is not FakeTensor:
             with recorder:
                 made = kind.__torch_dispatch__(op, types, args, kwargs)
-    memory = {torch._C._storage_id(unwrapped(part)) for part in lent}
-    if any(type(each) is FakeTensor and torch._C._storage_id(each) in memory
+    if any(type(each) is FakeTensor and storage_of(each) in lent.values()
            for each in tensors_of(made)):
         raise BackendError(f"{op} gives a part of a tensor")
     return made
