@@ -120,6 +120,12 @@ class Box:
     pass
 
 
+def of_nothing(x, numbers):
+    none = zip()
+    said(x)
+    return x + sum(1 for _ in none), [*none], next(numbers, 0)
+
+
 def other_ends_in_an_object(x, numbers):
     box = Box()
     box.numbers, box.both = numbers, zip(numbers, [1, 2])
@@ -202,8 +208,8 @@ def compared(x, numbers):
 
 
 PROGRAMS = [some, rest, found_or_not, counted, pairs, other_ends_first,
-            other_ends_in_an_object, strictly, also_taken_alone, two_names,
-            nested, ended_and_asked, known_as, held, compared]
+            of_nothing, other_ends_in_an_object, strictly, also_taken_alone,
+            two_names, nested, ended_and_asked, known_as, held, compared]
 VALUES = [1, 2, 3, 4, 5, 6]
 MAKERS = {
     "list": lambda: iter([*VALUES]), "tuple": lambda: iter((*VALUES,)),

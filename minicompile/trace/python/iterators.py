@@ -33,20 +33,24 @@ SINGLE = {type(iter(made)) for made in (
 
 
 def insides(iterator: Iterator) -> tuple:
-    """What an iterator goes over, and where in it it stands."""
+    """The sequence or iterators of an iterator, and how far it is."""
     _, given, *state = iterator.__reduce__()
     return *given, *state
+
+
+def parts_of(iterator: Iterator) -> tuple:
+    """The iterators that it steps; of a single one, itself."""
+    if type(iterator) is enumerate:
+        return insides(iterator)[:1]
+    return insides(iterator) if type(iterator) is zip else (iterator,)
 
 
 def stands(iterator: Iterator) -> tuple | None:
     """How many elements are left, of each part, and to what `enumerate`
     has counted. None if it is no such iterator."""
-    parts, count = [iterator], ()
-    if type(iterator) in (enumerate, zip):
-        parts = insides(iterator)
-    if type(iterator) is enumerate:
-        parts, count = parts[:1], parts[1:]
-    single = len({*map(id, parts)}) == len(parts) and all(
+    parts = parts_of(iterator)
+    count = insides(iterator)[1:] if type(iterator) is enumerate else ()
+    single = 0 < len({*map(id, parts)}) == len(parts) and all(
         type(part) in SINGLE for part in parts)
     return (*map(length_hint, parts), *count) if single else None
 
@@ -68,8 +72,8 @@ def gone_on(outside: Outside, real: Iterator):
     source, before = outside.source(real), stands(real)
     seen, text = outside.recorder.sizes.history.seen, str(before)
     if before is None or before[0] > ROUNDS or any(
-            id(part) in outside.values for part in insides(real)
-            if type(part) in SINGLE) or text != seen.setdefault(
+            part is not real and id(part) in outside.values
+            for part in parts_of(real)) or text != seen.setdefault(
                 (STOOD, source), text):
         return real
     outside.guard(Call(outside.constant(stands_as_text), source), "equal",
@@ -111,8 +115,7 @@ def stand_for(outside: Outside, real: Iterator, made: Iterator,
 
 def has_ended(iterator: Iterator) -> bool:
     """Whether the end was met, of the first part: it stays there."""
-    first = iterator if type(iterator) in SINGLE else insides(iterator)[0]
-    return len(insides(first)) == 1
+    return len(insides(parts_of(iterator)[0])) == 1
 
 
 def steps_taken(value: Iterator, before: tuple, over: bool, lists: list,
