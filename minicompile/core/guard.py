@@ -25,6 +25,7 @@ from keyword import iskeyword
 
 import numpy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.graph import _Namespace
 
 from .errors import Where
@@ -197,6 +198,10 @@ class Item(source_class("Item", "owner key", "{owner}[{key}]")):
             case Constant(name) if "_globals" in name:
                 return str(self.key)
         return super().__str__()
+
+
+#: The classes of tensors that are no more than a tensor.
+ORDINARY = {FakeTensor, torch.Tensor, torch.nn.Parameter}
 
 
 def is_plain(x: torch.Tensor) -> bool:

@@ -25,7 +25,6 @@ from torch import fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -36,7 +35,7 @@ from ..core.errors import Unsupported
 from ..core.graph import QUANTIZED, written_by
 from ..core.sizes import SYMBOLIC, Numbers, hint, python_forms
 from ..core.state import function_modes
-from ..core.guard import IMMUTABLE, Guard, Source, is_a
+from ..core.guard import IMMUTABLE, ORDINARY, Guard, Source, is_a
 from .reasons import WAYS, unsupported
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
@@ -44,9 +43,6 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 #: Operators -> what gives their fake results, where PyTorch's do not do:
 #: it gets the fakes, what makes PyTorch's, and the arguments.
 FAKED: dict[torch._ops.OpOverload, Callable] = {}
-
-#: The classes of tensors that may be written to.
-ORDINARY = {FakeTensor, torch.Tensor, torch.nn.Parameter}
 
 #: Classes of other arguments, and what turns one into a node's argument.
 CONVERSIONS = {}

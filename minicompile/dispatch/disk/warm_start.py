@@ -26,8 +26,7 @@ from types import SimpleNamespace
 import sympy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import (FakeTensor,
-                                           extract_tensor_metadata)
+from torch._subclasses.fake_tensor import extract_tensor_metadata
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _custom_builtins
 from torch.utils._pytree import tree_leaves
@@ -36,7 +35,7 @@ from torch.utils._sympy import functions
 from ...core import log
 from ...core.cache import key_of
 from ...core.disk.entries import find, keep_entry
-from ...core.guard import IMMUTABLE
+from ...core.guard import IMMUTABLE, ORDINARY
 from ...core.machines.cost import machine, name_of
 from ...core.options import Options
 from ...core.sizes import SYMBOLIC, hint
@@ -89,7 +88,7 @@ def facts_of(inputs: Sequence) -> list | None:
     are more than tensors, and sizes or numbers that vary."""
     tensors = [each for each in inputs if type(each) not in SYMBOLIC]
     env = sizes_of(inputs)
-    if any(type(each) not in (FakeTensor, torch.Tensor, torch.nn.Parameter)
+    if any(type(each) not in ORDINARY
            or each._has_symbolic_sizes_strides and not env
            for each in tensors):
         return None

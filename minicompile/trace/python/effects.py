@@ -27,9 +27,9 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from ...core.errors import Unsupported
 from ...core.graph import tensors_of
-from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Constant,
-                           Item, Local, Source, home, is_a, is_constant,
-                           trusted)
+from ...core.guard import (ABSENT, CONSTANTS, ORDINARY, Attribute, Call,
+                           Constant, Item, Local, Source, home, is_a,
+                           is_constant, trusted)
 from ...core.sizes import hint
 from .. import attributes
 from ..attributes import type_of
@@ -38,7 +38,7 @@ from ..frame import NULL, OPCODES, TRUTH, Frame
 from .graph_breaks import stops
 from ..reasons import WAYS, refusing, unsupported
 from ..reconstruct import MAKERS, Rebuild
-from ..recorder import ORDINARY, SETTLE, settled, storage
+from ..recorder import SETTLE, settled, storage
 from ..rules import INPLACE, means, registered, rule, unbound
 from ..side_effects import (FIRST, LONG_LIST, UNREAD, Namespace,
                             Outside, is_bound, is_hidden)

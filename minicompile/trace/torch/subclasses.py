@@ -1,9 +1,9 @@
 """Inputs of a user's class of tensors: their parts are the graph's inputs.
 
 In: a tensor of a class with `__tensor_flatten__`. Out: the same of fake
-parts, as a node that puts them together. What such a tensor does is code
-of its class, which runs on fake parts and is not looked into. One that
-requires a gradient is refused: the call is eager, as without this file.
+parts, as a node that puts them together. The code of its class runs on
+fake parts, and no trace looks into it. A tensor that requires a gradient is
+refused: the call is eager, as without this file.
 PyTorch's is torch/_dynamo/variables/builder.py (wrap_tensor).
 """
 
