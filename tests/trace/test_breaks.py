@@ -1148,6 +1148,34 @@ def test_a_traceback_shows_the_users_lines():
     assert first + 3 in lines
 
 
+def refuses(names):
+    import warnings
+    warnings.warn("of the caller", DeprecationWarning, stacklevel=2)
+    return names["absent"] + open("/no/such/file")  # noqa: SIM115
+
+
+def hands_on(x, names):
+    return refuses(names), x + 1
+
+
+def in_callees(x, names):
+    return hands_on(x + 1, names)
+
+
+@pytest.mark.parametrize("names", [{}, {"absent": 1}])
+def test_a_break_in_a_callee_shows_the_lines_of_its_callers(names):
+    compiled = minicompile.compile(in_callees, backend="eager")
+    shown = []
+    for call in (in_callees, compiled, compiled):
+        with pytest.raises((KeyError, OSError)) as error, (
+                pytest.warns(DeprecationWarning)) as warned:
+            call(torch.ones(2), names)
+        shown.append(([(entry.name, entry.lineno) for entry
+                       in error.traceback if entry.path == error.traceback[
+                           0].path], [each.lineno for each in warned]))
+    assert shown[0] == shown[1] == shown[2]
+
+
 def noisy(x):
     minicompile.graph_break()
     return x + 1

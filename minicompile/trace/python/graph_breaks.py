@@ -106,7 +106,7 @@ def breaking(tracer, frames) -> tuple[Rebuild, str, tuple]:
         raise unsupported("code", "something in between") from None
     at = Break(tracer, frames)
     operation, ways = OPERATIONS.get(at.step.name, Break.single)(at)
-    rest = at.performed(*operation)
+    rest = at.performed(*map(at.line, frames[:-1]), *operation)
     for test, *way in ways:
         call = f"return {at.rest(frames, *way)}"
         rest += [f"if {test}:", f"    {call}"] if test else [call]
@@ -158,6 +158,13 @@ class Break:
         return [name, *values], [self.on(below) if count == 1 else (
             "", step.end, [*below, *given])]
 
+    def line(self, frame: Frame) -> str:
+        """A function that calls another one, at the line of a frame: so
+        tracebacks, and warnings of a caller, show the program's lines."""
+        made = made_once(at_line, FrameState(frame.program.code, 0, ()),
+                         frame.function, line := frame.current().line)
+        return self.outside.constant(made, f"line_{line}").code()
+
     def performed(self, *call: str) -> list[str]:
         """Statements: the operation; a row says how if it may be caught."""
         if any(map(in_force, self.frames)):
@@ -194,10 +201,7 @@ def at_line(place: FrameState, line: int) -> CodeType:
 
 def question(at: Break, function, *given: str) -> list[str]:
     """A function called on values, at the user's line."""
-    made = made_once(at_line, FrameState(at.frame.program.code, 0, ()),
-                     at.frame.function, line := at.step.line)
-    return [at.outside.constant(made, f"line_{line}").code(),
-            at.rebuild.known(function), *given]
+    return [at.line(at.frame), at.rebuild.known(function), *given]
 
 
 def ask_truth(at: Break) -> tuple:
