@@ -100,12 +100,31 @@ def mul(a, b):
 
 
 @triton.jit
+def negated(a):
+    """The opposite number. That of 0 is -0, which Triton's minus loses."""
+    if a.dtype.is_floating():
+        return a * -1.0
+    else:
+        return -a
+
+
+@triton.jit
 def divide(a, b):
     """The quotient, correctly rounded as IEEE says."""
     if b.dtype == tl.float64:
         return a / b
     else:
         return tl.div_rn(a, b)
+
+
+@triton.jit
+def inverse(b):
+    """1 / b, correctly rounded: in fewer steps than any quotient."""
+    if b.dtype == tl.float64:
+        return 1.0 / b
+    else:
+        return tl.inline_asm_elementwise(
+            "rcp.rn.f32 $0, $1;", "=f,f", [b], tl.float32, True, 1)
 
 
 @triton.jit
@@ -163,5 +182,6 @@ if INTERPRETED:
     libdevice, rounded = _Interpreted(), _rounded
     quotient = divide  # without a fused product and sum
     fast_exp = libdevice.exp
+    inverse = libdevice.reciprocal
 else:
     from triton.language.extra import libdevice  # noqa: F401

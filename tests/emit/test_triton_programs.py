@@ -463,6 +463,34 @@ def test_a_quotient_by_a_number_in_common_is_eagers():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_opposites_and_inverses_are_eagers_to_the_bit(dtype):
+    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    bits = torch.randint(-2 ** 63, 2 ** 63 - 1, (1 << 20,), device="cuda")
+    special = torch.tensor([0, -0.0, torch.inf, -torch.inf, 1, -1],
+                           device="cuda", dtype=dtype)
+    x = torch.cat([special, (bits >> 64 - 8 * dtype.itemsize).to(kind).view(
+        dtype)])
+
+    def f(x):
+        return -x, x.reciprocal(), x.sigmoid()
+
+    for got, want in zip(minicompile.compile(f)(x), f(x)):
+        same = got.view(kind) == want.view(kind)
+        assert (same | got.isnan() & want.isnan()).all()
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.int8,
+    torch.int64], ids=str)
+def test_an_opposite_keeps_its_sign(dtype):
+    x = torch.tensor([0, -0.0, 3, 200, -7]).to(dtype)
+    check(lambda x: (-x, torch.copysign(torch.ones_like(x), -x)), x,
+          exactly=True)
+
+
+@pytest.mark.gpu
 def test_a_quotient_of_bfloat16_numbers_is_eagers():
     """Of any number by some 2000."""
     every = torch.arange(-2 ** 15, 2 ** 15, dtype=torch.int32).to(

@@ -187,10 +187,13 @@ def warps_for(kernel: Kernel, elements: int, row: int,
               loads: set[Load]) -> int:
     """How many warps work on rows. They wait for each other wherever they
     reduce a row together, so a short one is left to a single warp, even if
-    that has to load several times."""
+    that has to load several times. More of them hide how long functions
+    take of elements that are met once."""
     near = at_once(loads, kernel.ranges)
     if draws(kernel.loops):
         for_each = 256
+    elif passes(kernel) == 1 and called(kernel):
+        for_each = 512
     elif row <= 32 * near:
         for_each = min(1024, 512 * near)
     else:
