@@ -50,7 +50,8 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
 
     "eager" runs it as it was traced, "split" its halves operator by
     operator, "fused" their programs. A graph on which a stage fails runs
-    as it was traced, with a warning; with symbols that is a BackendError.
+    as it was traced, with a warning; with symbols that is a BackendError,
+    and always without `suppress_errors`.
     """
     if depth == "eager":
         return CompiledGraph(_boxed(graph))
@@ -80,12 +81,15 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
                 backward_from, lambda: joint, pair.saved, options,
                 made.graphed) if fuse else None))
     except BackendError as refusal:
+        if not options.suppress_errors:
+            raise
         return as_traced(graph, refusal)
     except MinicompileError:
         raise
     except Exception as fault:
         log.show("perf_hints", traceback.format_exc())
-        if any(isinstance(each, SYMBOLIC) for each in inputs):
+        if not options.suppress_errors or any(
+                isinstance(each, SYMBOLIC) for each in inputs):
             raise BackendError(brief(fault)) from fault
         return as_traced(graph, fault)
     finally:
@@ -118,6 +122,8 @@ def fused(lowered: CompiledGraph, options: Options) -> CompiledGraph:
         for program in programs.values():
             program.ready()
     except CompileError as failed:
+        if not options.suppress_errors:
+            raise
         log.warn_once(f"minicompile does not fuse: {failed}")
         return replace(lowered, fallback=str(failed))
     return replace(lowered, schedules=schedules, programs=programs,

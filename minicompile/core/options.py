@@ -1,8 +1,8 @@
 """The options of compile(), checked once and then handed down unchanged.
 
 In: the mode and the options that the user gave. Out: one frozen `Options`.
-A row of the reference knows torch.compile's names: an option that only
-affects speed is accepted with a hint, any other raises OptionError.
+A row of the reference knows names of torch.compile's that scripts set: what
+only affects speed is accepted with a hint. Any other raises OptionError.
 PyTorch's are in torch/_inductor/config.py.
 """
 
@@ -50,7 +50,7 @@ class Options:
     fallback_random: bool = False  # random numbers are eager's
     recompile_limit: int = 8  # entries of one function
     accumulated_recompile_limit: int = 256  # those that died included
-    suppress_errors: bool = False  # a BackendError runs as eager, warned
+    suppress_errors: bool = True  # a stage's fault is only a warning
     replay_check: bool = False  # poison and compare, for finding faults
     trace_enabled: bool = False  # each stage's text, in minicompile_debug
 

@@ -109,7 +109,8 @@ def compile(model: Callable | None = None, *, fullgraph: bool = False,
         numerics="fast", for kernels on a GPU that do not round as eager;
         recompile_limit=8 and accumulated_recompile_limit=256, the graphs
         of a function, and those that died included;
-        suppress_errors=True, to run as eager where a backend fails;
+        suppress_errors=False, for a BackendError where a stage fails,
+        in place of a warning and a graph that runs as traced;
         replay_check=True, to compare each replay with its program;
         trace_enabled=True, to write what each stage made to a folder.
     disable: return `model` as it is.

@@ -627,6 +627,17 @@ def test_a_fault_with_symbols_goes_without_them(monkeypatch, stage, name):
     assert stats.fallbacks == {"static shapes": 1} and stats.kernels == 2
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("stage, name", STAGES)
+def test_a_fault_that_is_not_suppressed_is_an_error(
+        monkeypatch, stage, name, dynamic):
+    break_stage(monkeypatch, stage, name)
+    compiled = minicompile.compile(affine, dynamic=dynamic, options={
+        "suppress_errors": False})
+    with pytest.raises(minicompile.errors.BackendError, match="of ours"):
+        compiled(torch.ones(3))
+
+
 def test_a_fault_under_torch_compile_is_a_warning(monkeypatch):
     break_stage(monkeypatch, "fusion", "fuse")
     x = torch.randn(3)

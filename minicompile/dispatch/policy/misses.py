@@ -194,8 +194,7 @@ def limited(cache: Cache, locals: tuple) -> None:
 def attempted(cache: Cache, locals: tuple) -> Found:
     """The entry compiled for a call, with the reason and the symbols told.
 
-    If symbols fail, it is compiled for these sizes; an error may be
-    suppressed.
+    If symbols fail, it is compiled for these sizes.
     """
     stats, reasons, known = cache.root.counted, why(
         cache, locals), cache.history
@@ -212,11 +211,7 @@ def attempted(cache: Cache, locals: tuple) -> Found:
                 stats.fallbacks["static shapes"] += 1
                 known.dynamic, known.never = False, True
                 continue
-            if not cache.settings.chosen.suppress_errors:
-                raise
-            cache.run_eager(tuple(map(type, locals)), "backend error",
-                            failure)
-            return eager(cache, locals)
+            raise
         except Unsupported as refusal:
             if refusal.kind == "exception" and cache.settings.fullgraph:
                 return partial(raising, refusal), []
