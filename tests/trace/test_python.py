@@ -273,6 +273,27 @@ def a_subclass_is_asked_first(x):
             Sum() < Own(), abs(Sum()))
 
 
+class Money:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __rmul__(self, other):
+        return other.mul(self.factor)
+
+    def __gt__(self, other):
+        return other.lt(self.factor)
+
+
+MONEY = Money(3)
+
+
+@program
+def a_tensor_leaves_it_to_the_object(x):
+    y = x.clone()
+    y *= MONEY
+    return x * MONEY, y * Money(2), x < MONEY
+
+
 class Whole(int):
     def __radd__(self, other):
         return "right"

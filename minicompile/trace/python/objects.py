@@ -22,6 +22,7 @@ from itertools import islice
 
 import torch
 
+from ...core.errors import Unsupported
 from ...core.sizes import SYMBOLIC
 from ...core.guard import (ABSENT, CONSTANTS, Attribute, Call, Source, is_a,
                            trusted)
@@ -34,7 +35,7 @@ from ..rules import COMPARISONS, INPLACE, means, rule, unbound
 from ..side_effects import (BOUND, FIRST, SLOTS, Outside, contents,
                             is_hidden, made_tuple)
 from ..tracer import MARKS
-from .callbacks import Callback, Elements
+from .callbacks import Callback, Elements, in_python
 
 # Objects that the program makes
 
@@ -183,8 +184,14 @@ def ask_objects(tracer, op, left, right):
         rows.insert(0, (f"__{op.__name__}__", left, right))
     for name, a, b in rows:
         if is_a(a, torch.Tensor):
-            return tracer.recorder.function(
-                op if a is left else plain, (left, right), {})
+            try:
+                return tracer.recorder.function(
+                    op if a is left else plain, (left, right), {})
+            except Unsupported as refusal:  # of an object, which is asked
+                if (refusal.kind != "argument" or a is not left
+                        or not in_python(tracer, right, rows[-1][0])):
+                    raise
+                continue
         if attributes.method(tracer, type(a), name) is None:
             return ABSENT  # it cannot be called, as C code will say
         answer = tracer.asked(name, a, b)
