@@ -1,6 +1,7 @@
 """Functions of functions: eager PyTorch is the judge, one graph the aim."""
 
 import copy
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -97,6 +98,15 @@ def test_the_node_holds_a_graph_in_a_graph():
     text = str(trace(TRANSFORMS["in vmaps"], BATCH))
     assert text.count("transform('vmap'") == 2
     assert text.count("def graph_0") == 2
+
+
+def test_a_dict_of_another_class_stays_one():
+    def function(x):
+        return vmap(lambda t: OrderedDict(sum=t.sum()))(x)
+
+    found = minicompile.compile(function)(BATCH[0])
+    assert type(found) is OrderedDict
+    close(found["sum"], BATCH[0].sum(1))
 
 
 STEEP = grad(lambda t: SCALE * (t ** 2).sum())

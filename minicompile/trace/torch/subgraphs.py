@@ -65,6 +65,11 @@ class Inner(Recorder):
 
     def finish(self, outputs) -> fx.GraphModule:
         """The graph, returning tensors in tuples, lists and dicts."""
+        if any(is_a(each, dict) for each in tree_leaves(
+                outputs, lambda part: is_a(part, dict)
+                and type(part) is not dict)):
+            raise unsupported("branch", "a function returns a dict of a "
+                              "class of its own")
         self.graph.output(self.argument(outputs, []))
         return fx.GraphModule(self.modules, self.graph)
 
