@@ -2,7 +2,7 @@
 
 In: a stage. Out: every file in its subfolders, imported. None of them is
 needed: without a file there are more graph breaks or slower programs, and
-no other result. One that lacks another is left out with it.
+no other values. One that lacks another is left out with it.
 """
 
 from importlib import import_module

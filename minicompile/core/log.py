@@ -2,8 +2,8 @@
 
 In: the name of an artifact, or of a stage, and what was made. Out: rows of
 the reference print and measure it; the road keeps it to itself. Warnings
-about falling back to eager are always shown, once for each place and
-reason. PyTorch's is torch/_logging/_internal.py.
+about falling back to eager are always shown, each text once. PyTorch's is
+torch/_logging/_internal.py.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 In: a code object, as `dis` reads it. Out: its instructions, with jumps
 turned into positions in the list and fused instructions taken apart, and
-the exception table. This is the only file that knows a Python version.
+the exception table. What differs between versions of Python is here.
 PyTorch's are torch/_dynamo/bytecode_transformation.py and
 bytecode_analysis.py.
 """

@@ -5,7 +5,7 @@ each size that only the run will know. Sums, products, floor divisions and
 remainders become index arithmetic. Anything else is a Symbol of its own,
 which Python computes before the kernels run. A float, as in
 `x * x.shape[0] ** -0.5`, is an operator's argument. Each symbol is an
-input of its graph. Without this file shapes are static.
+input of its graph. Without this file a graph with symbols runs as traced.
 
 Such numbers are divided as polynomials are. Without this file more
 divisions are left in kernels. Inductor's is torch/_inductor/sizevars.py.

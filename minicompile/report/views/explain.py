@@ -41,7 +41,7 @@ NUMBERS = count()
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The compiled forms of one function, which a terminal prints.
+    """The compiled forms of one function; `print` shows them.
 
     `inputs` has the graph's inputs, by the id of an entry that ran in this
     call.

@@ -7,7 +7,9 @@ read from it; a list, a deque or a set is copied when it is first read.
 `owner.name = value` follows a `__setattr__` or a descriptor written in
 Python; an object that the trace made is written to as it is. `finish` also
 computes the texts and numbers of tensors that no instruction reads. Without
-this file, both break the graph. PyTorch's is torch/_dynamo/side_effects.py.
+this file these break the graph, and so does a write to a dict; a call that
+sets an attribute or reads a list is eager's. PyTorch's is
+torch/_dynamo/side_effects.py.
 """
 
 import math

@@ -47,7 +47,7 @@ REASONS |= {
                  "call it outside, on the result"),
     "code": ("{what} cannot be traced, or not from its middle on", _MOVE),
     "branch": (
-        "a function given to {what}, which no graph of its own can do",
+        "{what}: no graph inside a graph can do that",
         "let it return new tensors, those of two branches alike, and write "
         "to nothing"),
     "internal": ("minicompile itself failed: {what}",
