@@ -181,6 +181,34 @@ def test_saved_tensors_are_freed_while_the_backward_runs():
     assert seen == [True]
 
 
+class Heads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.first, self.second = (
+            torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x):
+        h = self.body(x).relu()
+        return self.first(h), self.second(h)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_hook_of_what_no_loss_reads_gets_zeros(create_graph):
+    heads, x = Heads(), torch.randn(2, 3)
+    for each in heads.parameters():
+        each.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    compiled = minicompile.compile(heads, fullgraph=True)
+    for which in (0, 1):
+        found = []
+        for model in (heads, compiled):
+            heads.zero_grad()
+            model(x)[which].sin().sum().backward(create_graph=create_graph)
+            found.append([p.grad for p in heads.parameters()])
+        for want, got in zip(*found, strict=True):
+            torch.testing.assert_close(
+                got, torch.zeros_like(got) if want is None else want)
+
+
 def test_saved_tensor_hooks_see_what_is_saved():
     packed = []
     x = grad(3, 3)

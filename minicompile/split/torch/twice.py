@@ -7,6 +7,7 @@ file create_graph is an error, as it is in torch.compile.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from weakref import ref
 
 import torch
@@ -17,7 +18,7 @@ from ...core.graph import Boxed, boxed, is_random, tensors_of
 from ...core.state import autocast, kept
 from ..joint import Joint
 from ..runtime import (FACTS, ONCE, SAVED, STEPS, Facts, by_input,
-                       no_autocast, trainable)
+                       no_autocast)
 
 
 def only_once(joint: Joint, _: object) -> str:
@@ -29,10 +30,10 @@ def only_once(joint: Joint, _: object) -> str:
             map(is_random, joint.graph.graph.nodes)))) if holds), "")
 
 
-def differentiable(facts: Facts, source: fx.GraphModule, function: type
-                   ) -> Boxed:
+def differentiable(step, facts: Facts, source: fx.GraphModule,
+                   function: type) -> Boxed:
     """The call of a Function whose gradients have a history."""
-    run, once = trainable(facts, source, function), function.backward
+    run, once = step(facts, source, function), function.backward
     tensors = [k for k in range(facts.inputs) if k not in facts.numbers]
 
     def call(inputs: list) -> tuple:
@@ -102,4 +103,4 @@ def again(facts: Facts, source: fx.GraphModule, ctx, given) -> tuple:
 
 FACTS |= {"once": only_once, "autocast": lambda *_: autocast(),
           "grad_mode": lambda *_: torch.is_grad_enabled()}
-STEPS.append(differentiable)
+STEPS.append(partial(differentiable, STEPS[-1]))
