@@ -4,9 +4,10 @@ In: an operation of the loop language, a number or an index; operands are
 texts already. Out: the text of one value, in the type that holds it. A
 row of FORMS is an operation in C++ and in Triton; a Target is the rest of
 a language's words. PyTorch's rules stand here once. Values of 16-bit float
-types are held as float32 and rounded after each operation, so that the
-results are eager's, bit for bit. Inductor has a class for each language:
-CppOverrides in torch/_inductor/codegen/cpp.py, and TritonOverrides.
+types are held as float32 and rounded after each operation, so that sums,
+products and quotients are eager's, bit for bit. Inductor has a class for
+each language: CppOverrides in torch/_inductor/codegen/cpp.py, and
+TritonOverrides.
 """
 
 from collections.abc import Callable, Mapping

@@ -655,9 +655,16 @@ def what_cannot_be_set(x):
             told(lambda: setattr(CONTEXT, "prec", "b"), TypeError))
 
 
-LEFT = (thrown_in, managed, closed, beside_tensors, compared_with_tensors,
-        by_position, patterns_that_ask_twice, where_it_is, what_c_code_gives,
-        what_cannot_be_set)
+@pytest.mark.parametrize("function", [beside_tensors, compared_with_tensors])
+def test_an_object_is_asked_behind_a_tensor(function):
+    compiled, x = minicompile.compile(
+        function, backend="eager", fullgraph=True), torch.ones(3)
+    for _ in range(2):
+        assert repr(compiled(x)) == repr(function(x))
+
+
+LEFT = (thrown_in, managed, closed, by_position, patterns_that_ask_twice,
+        where_it_is, what_c_code_gives, what_cannot_be_set)
 
 
 @pytest.mark.filterwarnings("ignore:minicompile runs")
