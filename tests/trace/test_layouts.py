@@ -1,5 +1,7 @@
 """Results lie in memory as eager's, where PyTorch's own fakes do not."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -52,6 +54,28 @@ def test_a_result_has_eagers_strides(name, dynamic, device):
         x = laid_out(order).to(device)
         assert compiled(x.detach()).stride() == (
             function(x.detach()).stride())
+
+
+BOTH = {
+    "divided": torch.floor_divide, "with signs": torch.copysign,
+    "weighted logarithms": torch.xlogy, "steps": torch.heaviside,
+    "both": torch.logical_and, "either": torch.logical_or,
+    "one": torch.logical_xor, "added logarithms": torch.logaddexp,
+    "those to base 2": torch.logaddexp2,
+    "in a list": lambda x, y: torch.isin(x, y.flatten()[:3]),
+    "filled": lambda x, y: x[:, ::2].index_fill(1, torch.tensor([1]), 0)}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_result_of_two_has_eagers_strides(name):
+    function, image = BOTH[name], torch.rand(2, 4, 6, 8)
+    others = [image, image.permute(2, 0, 3, 1).contiguous().permute(
+        1, 3, 0, 2), torch.rand(2, 4, 1, 8).expand(2, 4, 6, 8)]
+    compiled = minicompile.compile(function, dynamic=False, options={
+        "recompile_limit": 9})
+    for x, y in itertools.product(others, repeat=2):
+        assert compiled(x, y).stride() == function(x, y).stride()
+    assert compiled.stats().graphs == 9
 
 
 def test_a_trace_knows_the_strides():

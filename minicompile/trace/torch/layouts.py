@@ -22,15 +22,17 @@ from ..recorder import FAKED
 #: channels innermost.
 LAYOUTS = {
     """mse_loss_backward huber_loss_backward smooth_l1_loss_backward
-    rrelu_with_noise rrelu_with_noise_functional""":
+    rrelu_with_noise rrelu_with_noise_functional isin""":
         lambda made, *_: (made, rows),
     "pow": lambda made, base, _: (
         made, kept if isinstance(base, torch.Tensor) else rows),
     "log_sigmoid_forward":
         lambda made, _: (made, rows if made.is_cpu else kept),
     "log_sigmoid_backward": lambda made, tangent, *_: (tangent, kept),
-    "floor_divide copysign": lambda made, given, other: (
-        made if getattr(other, "ndim", 0) else given, kept),
+    """floor_divide copysign xlogy heaviside logaddexp logaddexp2
+    logical_and logical_or logical_xor""":  # as a sum of the two
+        lambda made, given, other: (given + other, kept),
+    "index_fill": lambda made, given, *_: (given, kept),
     "roll channel_shuffle": lambda made, given, *_: (
         made, image(given) if made.is_cpu else rows),
     """native_batch_norm _native_batch_norm_legit
