@@ -47,7 +47,7 @@ def sometimes(joint: Joint, _: object) -> list[int]:
     """The inputs of which not every result is made."""
     return [k for k, gradient in zip(joint.gradients, joint.grads)
             if gradient is not None and (
-                len(joint.needs[gradient]) < len(joint.tangents))]
+                len(joint.needs.get(gradient, ())) < len(joint.tangents))]
 
 
 FACTS["partial"] = sometimes
