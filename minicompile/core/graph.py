@@ -148,6 +148,10 @@ def is_random(call) -> bool:
     return "dropout_p" not in names or given.get("dropout_p", 0) != 0
 
 
+#: The check of a graph's values, and how the message of one of ours begins.
+CHECK, FAILED = torch.ops.aten._assert_async.msg, "a check failed: "
+
+
 def has_effect(call) -> bool:
     """Whether a call matters even if its result is never read.
 

@@ -330,6 +330,12 @@ def exactly(a: Value, dtype: torch.dtype) -> Value:
     return a.to(dtype).to(accurate(dtype))
 
 
+def unrounded(a: Value, dtype: torch.dtype) -> Value:
+    """Those for a mean: on a CPU, none is rounded to 16 bits first."""
+    return a.to(accurate(dtype)) if a.device.type == "cpu" else exactly(
+        a, dtype)
+
+
 def reducing(kind: str, within: Callable[..., Value] = lambda a, _: a,
              divided: bool = False) -> Callable:
     """The rule of a reduction of what `within` makes of the operand and
@@ -360,6 +366,6 @@ RULES: dict[str, Callable] = {
        expand alias detach lift_fresh permute transpose t slice select
        split split_with_sizes unbind diagonal unfold""".split(), view),
     "sum": reducing("sum", exactly),
-    "mean": reducing("sum", exactly, divided=True),
+    "mean": reducing("sum", unrounded, divided=True),
     "amax": reducing("max"), "amin": reducing("min"),
 }

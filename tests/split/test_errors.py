@@ -169,7 +169,8 @@ WRONG = [
         lambda x: F.pad(x, (1, 1), value=1e9))],
     *[(f, (whole.byte(),)) for f in (
         lambda x: x.clone().fill_(300),
-        lambda x: torch.where(x > 0, x, 300))]]
+        lambda x: torch.where(x > 0, x, 300))],
+    (torch.heaviside, (half, half.double()))]
 
 
 @pytest.mark.parametrize("place", range(len(WRONG)))
@@ -196,11 +197,76 @@ def test_what_eager_has_kernels_for_is_compiled():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("other", [torch.float32, torch.bfloat16], ids=str)
-def test_a_loss_has_the_dtype_that_eager_gives_it(other):
-    for args in (short, short.to(other)), (short.to(other), short):
+@pytest.mark.parametrize("one, other", [
+    (torch.half, torch.float32), (torch.half, torch.bfloat16),
+    (torch.float32, torch.float64)], ids=str)
+def test_a_loss_has_the_dtype_that_eager_gives_it(one, other):
+    x = short.to(one)
+    for args in (x, x.to(other)), (x.to(other), x):
         found = minicompile.compile(F.huber_loss)(*args)
         assert found.dtype == F.huber_loss(*args).dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.half],
+                         ids=str)
+def test_a_part_gets_the_dtype_of_what_it_is_put_into(dtype):
+    def function(x, part):
+        rows = torch.stack([part, part])
+        return (x.select_scatter(part, 0, 0), x.slice_scatter(rows, 0, 0),
+                x.slice_scatter(rows[:1], 0, 1))
+    args = torch.zeros(2, 3, dtype=dtype), torch.tensor([1.5, 2.5, 0])
+    for got, want in zip(minicompile.compile(function)(*args),
+                         function(*args)):
+        assert got.dtype == want.dtype and got.equal(want)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_a_mean_in_halves_adds_what_eager_adds(dtype):
+    x = torch.tensor([[1e5, 3.1], [-9e4, -3], [2.0, 1.003]])
+    for axis in (0, 1):
+        assert minicompile.compile(torch.mean)(x, axis, dtype=dtype).equal(
+            x.mean(axis, dtype=dtype))
+
+
+def looks_up(table, places, seen):
+    found = F.embedding(places, table)
+    return found.sum(), seen.mul_(2)
+
+
+def looks_up_later(table, places, seen):
+    seen += 1
+    found = F.embedding(places, table.exp()).exp()
+    return found.sum(), seen.mul_(2)
+
+
+@pytest.mark.filterwarnings("ignore:a graph of")
+@pytest.mark.parametrize("function", [looks_up, looks_up_later])
+def test_a_wrong_index_leaves_what_eager_leaves(function):
+    """The graph raises before it writes, so Python can make the call."""
+    table, seen = torch.randn(500, 64), torch.zeros(3)
+    right, wrong = torch.arange(400), torch.arange(400) + 200
+    compiled, left = minicompile.compile(function), []
+    compiled(table, right, seen.clone())
+    for call in (function, compiled):
+        given = seen.clone()
+        with pytest.raises(IndexError):
+            call(table, wrong, given)
+        left.append(given)
+    assert left[0].equal(left[1]) and compiled.stats().kernels
+    assert not compiled.stats().fallbacks
+
+
+def test_no_kernel_writes_before_an_operator_that_raises():
+    def function(x, place):
+        x.add_(1)
+        found = x[place]
+        return found, x.mul_(2)
+
+    compiled, x = minicompile.compile(function), torch.ones(3)
+    compiled(x.clone(), torch.tensor([2]))
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([3]))
+    assert x.equal(torch.ones(3))  # eager's first write is not done, either
 
 
 def test_a_loss_overflows_in_halves_where_eager_does():

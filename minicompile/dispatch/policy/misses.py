@@ -25,6 +25,7 @@ from torch import nn
 from ...core import log
 from ...core.errors import (BackendError, MinicompileError,
                             RecompileLimit, Unsupported, brief, one_of)
+from ...core.graph import FAILED
 from ...core.options import SHOULD_BE, Options
 from ...core.state import turns
 from ...guards.explain.reasons import failures
@@ -240,7 +241,7 @@ _OPERATORS = ("torch", "_operator", "builtins", "math")
 
 def repeatable(made: Trace) -> bool:
     """Whether Python may make a call again whose graph raised."""
-    return not made.writes and all(
+    return all(
         (getattr(node.target, "__module__", None) or "torch").partition(
             ".")[0] in _OPERATORS or turns(node.target)
         for node in made.graph.graph.nodes)
@@ -259,6 +260,8 @@ def again(traced: Trace, graph: Callable, finish: Callable) -> Callable:
         except Exception as error:
             if torch._C._autograd._top_saved_tensors_default_hooks(False):
                 raise  # it may be a hook's, as of a checkpoint around it
+            if traced.writes and not str(error).startswith(FAILED):
+                raise  # all checks come before the first write
             why = f"{type(error).__name__}: {error}"
         else:
             return finish(L, F, outputs)

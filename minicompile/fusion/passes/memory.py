@@ -19,10 +19,12 @@ graph's end.
 Writes to inputs are done by the steps that compute the new values. A
 kernel can store a value where the input lies, if no later step reads the
 old input; an operator such as `index_copy` can if it has a form that
-writes. Within a kernel, the thread that overwrites an element must
-be the only one that reads it, and must read it first. On a CPU, fresh
-memory costs more than the trip to it. There a kernel also stores over a
-value that it is the last to read.
+writes. Within a kernel, the thread that overwrites an element must be the
+only one that reads it, and must read it first. On a CPU no kernel writes
+before a step that may find an index out of range. Checks come first of all:
+where one fails, nothing is written. Fresh memory costs more on a CPU than
+the trip to it, so a kernel also stores over a value that it is the last to
+read.
 
 Inductor's are torch/_inductor/memory.py, and `fuse_nodes` and
 `decide_inplace_update` of torch/_inductor/scheduler.py.
@@ -35,6 +37,7 @@ from functools import lru_cache
 import torch
 from torch import fx
 
+from ...core.graph import CHECK
 from ...core.index import (Division, Index, Variable, atoms_of, guess,
                            product)
 from ...core.loops import (Buffer, Kernel, Load, Op, picked, row_major,
@@ -232,6 +235,9 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
     """Make steps store into inputs; the writes that none of them can."""
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
+    checks = checks_first(steps)
+    last = last_to_raise(steps, {value.buffer for value
+                                 in lowered.writes.values()})
     returned, readers = reads_of(lowered.outputs), readers_of(steps)
     makers = {made.name: place for place, step in enumerate(steps)
               for made in made_by(step)}
@@ -245,8 +251,10 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
                 steps[makers[copy]], copy, inputs[name]):
             made, reading = replace(made, into=""), reading - {makers[copy]}
         if made and made.name not in returned and (
-                form(value) == form(made)) and can_store(
-                    steps, place, inputs[name], made, reading):
+                form(value) == form(made)) and place >= (
+                    checks if isinstance(steps[place], Extern)
+                    or made.device.type != "cpu" else last) and can_store(
+                        steps, place, inputs[name], made, reading):
             steps[place] = storing(steps[place], made.name, name)
             copies.add(copy)
         else:
@@ -255,6 +263,31 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
         v.buffer for v in left.values())}, readers)
     steps[:] = filter(None, [without(step, copies) for step in steps])
     return left
+
+
+def checks_first(steps: list[Step]) -> int:
+    """Put the checks of values, and all that these need, before the other
+    steps, and count them."""
+    first, needed = set(), set()
+    for step in reversed(steps):
+        if getattr(step, "target", None) is CHECK or not needed.isdisjoint(
+                each.name for each in made_by(step)):
+            first.add(id(step))
+            needed |= reads_of(step).keys()
+    steps.sort(key=lambda step: id(step) not in first)
+    return len(first)
+
+
+def last_to_raise(steps: list[Step], written: Collection[str]) -> int:
+    """How many steps come up to the last operator that is given whole
+    numbers, of which one may be out of range, or that is a check; but for
+    those whose results are `written`."""
+    return max([place for place, step in enumerate(steps, 1)
+                if isinstance(step, Extern) and written.isdisjoint(
+                    each.name for each in made_by(step)) and (
+                    step.target is CHECK or any(
+                        view.dtype == torch.int64
+                        for view in views_in(step)))], default=0)
 
 
 def is_copy(step: Kernel, name: str, given: Buffer) -> bool:

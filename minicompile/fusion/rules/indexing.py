@@ -40,6 +40,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ...core.errors import where_of
+from ...core.graph import CHECK, FAILED
 from ...core.index import (Atom, Index, Variable, atoms_of, in_range,
                            index, least_of, not_negative, product,
                            substitute)
@@ -187,7 +188,7 @@ def slice_scatter(context: LoweringContext, a: Value, source: Value,
     point = context.point
     place = point[axis] - start + before * step  # not negative
     return context.value(inside_or(
-        source, with_axis(point, axis, place // step - before),
+        source.to(a.dtype), with_axis(point, axis, place // step - before),
         a.at(point), test("eq", *(Position(each, torch.int64) for each in (
             place % step, index(0))))))
 
@@ -253,9 +254,9 @@ def named(context: LoweringContext, places: Value, size: Index,
                 test("ge", each.element, least),
                 test("lt", each.element, most)))), ())
         context.lowering.steps.append(Extern(
-            torch.ops.aten._assert_async.msg, (
-                right, "index out of bounds for a dimension of size "
-                f"{size}"), {}, (None,), where_of(context.node)))
+            CHECK, (right, f"{FAILED}index out of bounds for a dimension "
+                    f"of size {size}"), {}, (None,), where_of(
+                        context.node)))
         context.lowering.made.pop(context.node)  # what is there: the check
 
     value = places.at(point)

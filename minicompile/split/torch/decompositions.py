@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode, _pop_mode_temporarily as without_recorder)
 
 from ...core.machines import cost
-from ...core.graph import operators
+from ...core.graph import CHECK, FAILED, operators
 from ...core.random.philox import UNIFORM
 from ..aliases import storage_of
 from ..record import CALLS
@@ -127,7 +127,7 @@ def require(mask: torch.Tensor) -> None:
 
     When it does not, Python runs the call, and the error is eager's.
     """
-    aten._assert_async.msg(mask.all(), "a number is out of its range")
+    CHECK(mask.all(), f"{FAILED}a number is out of its range")
 
 
 def bounded(count: int, places: torch.Tensor) -> torch.Tensor:
@@ -399,6 +399,9 @@ DECOMPOSITIONS |= {op: decomposition_table[op]
 DECOMPOSITIONS |= {
     **{op: partial(seeded, op, formula)
        for formula, ops in FORMULAS.items() for op in ops},
+    aten.select_scatter.default: lambda into, part, *place: (
+        decomposition_table[aten.select_scatter.default](
+            into, part.to(into.dtype), *place)),
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,

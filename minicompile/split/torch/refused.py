@@ -4,9 +4,9 @@ Eager has no `abs` of bools, subtracts none, and fills no float16 with -1e9.
 Fake tensors do not know that, and a loop computes all of it. So eager is
 asked, once for each operator that loops may compute, its dtypes and its
 numbers: the operator runs on a few ones. If it complains, the graph runs as
-traced, and the user sees eager's own error. Floats of 32 and 64 bits are
-not asked about. Some gradients of eigenvectors eager refuses after a look
-at their values. Without this file such calls give a result.
+traced, and the user sees eager's own error. Floats of 32 bits alone, or of
+64, are not asked about. Some gradients of eigenvectors eager refuses after
+a look at their values. Without this file such calls give a result.
 """
 
 import re
@@ -34,7 +34,7 @@ FILLS = {aten.full_like.default, aten.scalar_tensor.default,
          aten.constant_pad_nd.default}
 #: What eager says of dtypes and of numbers that they cannot hold.
 COMPLAINTS = re.compile(
-    "not implemented for|support|overflow|integral input")
+    "implemented for|support|overflow|integral input")
 #: Eager's complaint about a call, or "", and the dtype of its result: the
 #: first, where there are several.
 ANSWERS: dict[str, tuple[str, torch.dtype | None]] = {}
@@ -57,7 +57,8 @@ def refuse(recorder: RecordingMode, op: torch._ops.OpOverload, args: tuple,
                 op in DECOMPOSITIONS
                 or LOOPS & {tag.name for tag in op.tags})):
         return  # it runs as it is, and complains by itself
-    if dtypes <= USUAL or devices != {"cpu"}:
+    if devices != {"cpu"} or dtypes <= USUAL and len(
+            {each.dtype for each in tensors}) < 2:
         return
     call = map_aggregate((args, kwargs), sample)
     key = f"{op} {call}"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...core.graph import tensors_of
+from ...core.graph import FAILED, tensors_of
 from ...core.guard import is_a
 from ..frame import TRUTH
 from ..python.effects import later
@@ -49,7 +49,7 @@ def checked(tracer, condition: torch.Tensor, *reason) -> bool:
         return False
     doubt(tracer, writes, "data-dependent", *reason)
     tracer.recorder.function(torch._assert_async, (
-        condition, "a check of a tensor's values failed"), {})
+        condition, f"{FAILED}of a tensor's values"), {})
     return True
 
 

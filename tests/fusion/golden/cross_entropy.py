@@ -35,5 +35,5 @@ def kernel_1_sub_ne_scalar_tensor_where(primals_2, gather, gather_all, div_0):
 def run(primals_1, primals_2):
     kernel_0_amax_sub_exp_sum(primals_1, primals_2, gather)
     kernel_1_sub_ne_scalar_tensor_where(primals_2, gather, gather_all, div_0)
-    _ = aten._assert_async.msg(as_strided(gather_all, (), (), 0), 'index out of bounds for a dimension of size 10')
+    _ = aten._assert_async.msg(as_strided(gather_all, (), (), 0), 'a check failed: index out of bounds for a dimension of size 10')
     return (as_strided(div_0, (), (), 0),)
