@@ -54,7 +54,6 @@ class Rebuild:
 
     def call(self, function, *args) -> str:
         """The text of a call."""
-        self.named.append(args)
         return f"{self.known(function)}({self.values(args)})"
 
     # Values
@@ -65,6 +64,7 @@ class Rebuild:
         if kind in CONSTANTS and kind is not slice:
             return repr(value) if printable(value) else self.known(value)
         if id(value) not in self.names:
+            self.named.append(value)
             self.names[id(value)] = self.unfinished
             self.names[id(value)] = self._name(value, kind)
         name = self.names[id(value)]

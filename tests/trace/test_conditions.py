@@ -212,6 +212,27 @@ def test_a_branch_changes_nothing_that_the_function_made(effect):
         minicompile.compile(chosen, fullgraph=True)(torch.ones(3))
 
 
+def test_iterators_are_made_again_where_each_stands():
+    """Their states are temporary objects, whose ids may be used again."""
+    def function(x):
+        made = []
+        for first in range(6):
+            cycle, pairs = itertools.cycle((first, 2)), enumerate([3, 4])
+            slices = itertools.islice([5, 6, 7], 3)
+            made += [cycle, pairs, slices, itertools.accumulate([first, 1])]
+            for each in made[first:]:
+                next(each, None)
+        return x + 1, made
+
+    def rest(made):
+        return [[*itertools.islice(each, 4)] for each in made]
+
+    want = rest(function(torch.ones(1))[1])
+    compiled = minicompile.compile(function, backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert rest(compiled(torch.ones(1))[1]) == want
+
+
 def test_a_branch_may_read_what_nobody_read_before():
     table, scale = [2.0, 3.0], {"by": 4.0}
 
