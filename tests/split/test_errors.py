@@ -269,6 +269,23 @@ def test_no_kernel_writes_before_an_operator_that_raises():
     assert x.equal(torch.ones(3))  # eager's first write is not done, either
 
 
+@pytest.mark.parametrize("choose", [torch.max, torch.min, torch.median,
+                                    torch.nanmedian])
+@pytest.mark.parametrize("numbers", [[0.0, 0, 0, 1], [-1.0, 0, 2, torch.nan],
+                                     [4.0, 1, 3, 0]])
+def test_an_infinite_gradient_reaches_the_chosen_alone(choose, numbers):
+    def function(x):
+        return choose(x).sqrt()
+
+    found = []
+    for call in (function, minicompile.compile(function)):
+        x = torch.tensor(numbers, requires_grad=True)
+        call(x).backward()
+        found.append(x.grad)
+    assert found[0].equal(found[1]) or (
+        found[0].nan_to_num(7).equal(found[1].nan_to_num(7)))
+
+
 def test_a_loss_overflows_in_halves_where_eager_does():
     x = torch.tensor([-60.0, 2.0]).half()
     args = x, torch.tensor([1.0, -1.0]).half()

@@ -1,11 +1,11 @@
 """The operators that are taken apart, by PyTorch's formulas or our own.
 
 Out: rows of the tables of decompositions. Formulas of our own cover the
-gradient of a loss, writes under a mask, one-hot numbers, a GradScaler's
-step and operators that draw random numbers. Matrix products are padded to
-shapes that a GPU's library is quick at; those of one row, or with a
-vector, are sums, which fuse. Without this file these operators run as ATen
-has them, with eager's random numbers, and masks are saved.
+gradients of a loss and of a maximum, writes under a mask, one-hot numbers,
+a GradScaler's step and operators that draw random numbers. Matrix products
+are padded to shapes that a GPU's library is quick at; those of one row, or
+with a vector, are sums, which fuse. Without this file these operators run
+as ATen has them, with eager's random numbers, and masks are saved.
 PyTorch's formulas are in torch/_decomp and torch/_inductor/fx_passes, such
 as pad_mm.py and replace_random.py, its choice in
 torch/_inductor/decomposition.py.
@@ -78,6 +78,10 @@ WEIGHTS, OUTPUTS = 512, 1024
 #: than a library; how short two sides are; the pairs of numbers of a single
 #: product, by the type of the device.
 SIDE, SHORT, PAIRS = 16, 4, {"cuda": 2 ** 17, "cpu": 256}
+#: Autograd's steps of what chooses one element of a whole tensor.
+EXTREMES = {"MaxBackward1", "MinBackward1", "MedianBackward0",
+            "NanmedianBackward0"}
+
 #: Binary digits of a float in [0, 1); the numbers drawn have 24.
 DIGITS = {torch.float16: 11, torch.bfloat16: 8}
 SINGLE = {torch.float32, *DIGITS}
@@ -109,6 +113,16 @@ def nll_loss_backward(grad_output, self, target, weight, reduction,
         grad_output = grad_output * along(dim, self, weight)
     chosen = (classes == target) & (target != ignore_index)
     return torch.where(chosen, -grad_output, 0).to(self.dtype)
+
+
+def chosen_by(mask: torch.Tensor, number: torch.Tensor):
+    """The gradient of a tensor's largest, least or middle element. Eager
+    chooses on a CPU, where the formula for fake tensors multiplies, and
+    infinity times 0 is no number."""
+    step = torch._C._current_autograd_node()
+    return torch.where(mask, number, 0) if (
+        step and step.name() in EXTREMES and mask.device.type == "cpu"
+        and mask.dtype is torch.bool) else NotImplemented
 
 
 def unscale(gradients, found_inf, inverse):
@@ -405,6 +419,7 @@ DECOMPOSITIONS |= {
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._amp_foreach_non_finite_check_and_unscale.default: unscale,
+    aten.mul.Tensor: chosen_by,
     aten.bmm.default: bmm, aten.linalg_cross.default: cross,
     aten.mm.default: lambda a, b: addmm(None, a, b),
     aten.addmm.default: addmm,
