@@ -14,7 +14,6 @@ import torch
 from torch import fx
 
 from ...core.graph import Boxed
-from ..joint import Joint
 from ..runtime import FACTS, STEPS, Facts
 
 
@@ -43,12 +42,9 @@ def with_hooks(step, facts: Facts, source: fx.GraphModule, function: type
     return call if facts.partial else run
 
 
-def sometimes(joint: Joint, _: object) -> list[int]:
-    """The inputs of which not every result is made."""
-    return [k for k, gradient in zip(joint.gradients, joint.grads)
-            if gradient is not None and (
-                len(joint.needs.get(gradient, ())) < len(joint.tangents))]
-
-
-FACTS["partial"] = sometimes
+#: The inputs of which not every result is made.
+FACTS["partial"] = lambda joint, _: [
+    k for k, gradient in zip(joint.gradients, joint.grads)
+    if gradient is not None and (
+        len(joint.needs.get(gradient, ())) < len(joint.tangents))]
 STEPS.append(partial(with_hooks, STEPS[-1]))

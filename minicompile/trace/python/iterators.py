@@ -55,11 +55,6 @@ def stands(iterator: Iterator) -> tuple | None:
     return (*map(length_hint, parts), *count) if single else None
 
 
-def stands_as_text(iterator: Iterator) -> str:
-    """The same as a text, which a guard compares."""
-    return str(stands(iterator))
-
-
 def step_along(iterator: Iterator, count: int) -> None:
     """Step an iterator so many times, or to its end."""
     deque(islice(iterator, count), 0)
@@ -70,14 +65,13 @@ def gone_on(outside: Outside, real: Iterator):
     if id(real) in outside.iterators or not outside.is_outside(real):
         return outside.iterators.get(id(real), real)
     source, before = outside.source(real), stands(real)
-    seen, text = outside.recorder.sizes.history.seen, str(before)
+    seen = outside.recorder.sizes.history.seen
     if before is None or before[0] > ROUNDS or any(
             part is not real and id(part) in outside.values
-            for part in parts_of(real)) or text != seen.setdefault(
-                (STOOD, source), text):
+            for part in parts_of(real)) or before != seen.setdefault(
+                (STOOD, source), before):
         return real
-    outside.guard(Call(outside.constant(stands_as_text), source), "equal",
-                  text)
+    outside.guard(Call(outside.constant(stands), source), "equal", before)
     lists: list = []
     value = as_far_along(outside, real, source, lists)
     outside.pending.append(partial(
@@ -138,11 +132,11 @@ def with_loops(attempts: Callable, function: FunctionType, locals: tuple,
     """A trace. If it ends where it begins, in the next round of a loop, it
     is made again: Python steps what the loop goes over."""
     trace = attempts(function, locals, breaks, history)
-    places = {place for place, text in history.seen.items()
-              if text and place[0] == STOOD}
+    places = {place for place, stood in history.seen.items()
+              if stood and place[0] == STOOD}
     if places and any(each is function for each in
                       trace.constants.values()):
-        history.seen.update(dict.fromkeys(places, ""))
+        history.seen.update(dict.fromkeys(places, ()))
         trace = attempts(function, locals, breaks, history)
     return trace
 
