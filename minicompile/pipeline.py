@@ -81,23 +81,24 @@ def lower_ours(graph: fx.GraphModule, inputs: Sequence, depth: str,
                 backward_from, lambda: joint, pair.saved, options,
                 made.graphed) if fuse else None))
     except BackendError as refusal:
-        if not options.suppress_errors:
-            raise
-        return as_traced(graph, refusal)
+        return as_traced(graph, refusal, options)
     except MinicompileError:
         raise
     except Exception as fault:
         log.show("perf_hints", traceback.format_exc())
-        if not options.suppress_errors or any(
-                isinstance(each, SYMBOLIC) for each in inputs):
+        if any(isinstance(each, SYMBOLIC) for each in inputs):
             raise BackendError(brief(fault)) from fault
-        return as_traced(graph, fault)
+        return as_traced(graph, fault, options)
     finally:
         log.enter("")
 
 
-def as_traced(graph: fx.GraphModule, error: Exception) -> CompiledGraph:
-    """The traced graph itself, since a stage failed, with a warning."""
+def as_traced(graph: fx.GraphModule, error: Exception,
+              options: Options) -> CompiledGraph:
+    """The traced graph itself, since a stage failed, with a warning; or a
+    BackendError, if errors are not to be suppressed."""
+    if not options.suppress_errors:
+        raise BackendError(brief(error)) from error
     log.warn_once(f"minicompile runs the graph{place_of(graph)} as traced: "
                   f"{brief(error)}")
     return CompiledGraph(_boxed(graph), fallback=brief(error))

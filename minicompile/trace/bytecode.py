@@ -2,7 +2,7 @@
 
 In: a code object, as `dis` reads it. Out: its instructions, with jumps
 turned into positions in the list and fused instructions taken apart, and
-the exception table. What differs between versions of Python is here.
+the exception table. This file hides how versions of Python differ.
 PyTorch's are torch/_dynamo/bytecode_transformation.py and
 bytecode_analysis.py.
 """

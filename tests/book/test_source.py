@@ -15,7 +15,7 @@ STAGES = ("trace", "guards", "split", "fusion", "emit", "replay", "budget")
 DRIVER = ("pipeline", "dispatch", "driver")
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch")
 #: All that is neither blank nor comment; and the road, as `wc -l` counts.
-LINES, ROAD = 21_506, 9_579
+LINES, ROAD = 21_506, 9_580
 
 
 def name_of(path):

@@ -638,6 +638,13 @@ def test_a_fault_that_is_not_suppressed_is_an_error(
         compiled(torch.ones(3))
 
 
+def test_torch_compile_hears_of_a_fault_that_is_not_suppressed(monkeypatch):
+    break_stage(monkeypatch, "fusion", "fuse")
+    with pytest.raises(minicompile.errors.BackendError, match="of ours"):
+        minicompile.backend(fx.symbolic_trace(lambda x: (x + 1,)), [
+            torch.ones(3)], options={"suppress_errors": False})
+
+
 def test_a_fault_under_torch_compile_is_a_warning(monkeypatch):
     break_stage(monkeypatch, "fusion", "fuse")
     x = torch.randn(3)

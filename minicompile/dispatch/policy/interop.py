@@ -186,9 +186,9 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence, *,
                 for node in placeholders(graph.graph))
     inputs = [held if getattr(held, "_has_symbolic_sizes_strides", False)
               else each for held, each in zip(symbolic, example_inputs)]
+    asked = Settings(mode=mode, options=options)
     try:
-        run = compile_graph(graph, inputs, Settings(
-            mode=mode, options=options)).call
+        run = compile_graph(graph, inputs, asked).call
     except BackendError as fault:
-        run = as_traced(graph, fault).call
+        run = as_traced(graph, fault, asked.chosen).call
     return lambda *given: run(list(given))

@@ -236,8 +236,8 @@ def in_place(steps: list[Step], lowered: Lowering) -> dict[str, View]:
     inputs = {given.name: given for given in lowered.inputs
               if isinstance(given, Buffer)}
     checks = checks_first(steps)
-    last = last_to_raise(steps, {value.buffer for value
-                                 in lowered.writes.values()})
+    last = max(checks, last_to_raise(steps, {
+        value.buffer for value in lowered.writes.values()}))
     returned, readers = reads_of(lowered.outputs), readers_of(steps)
     makers = {made.name: place for place, step in enumerate(steps)
               for made in made_by(step)}
@@ -279,15 +279,14 @@ def checks_first(steps: list[Step]) -> int:
 
 
 def last_to_raise(steps: list[Step], written: Collection[str]) -> int:
-    """How many steps come up to the last operator that is given whole
-    numbers, of which one may be out of range, or that is a check; but for
-    those whose results are `written`."""
+    """How many steps there are up to the last operator that reads whole
+    numbers: one may be out of range. Those whose results are `written` do
+    not count."""
     return max([place for place, step in enumerate(steps, 1)
                 if isinstance(step, Extern) and written.isdisjoint(
-                    each.name for each in made_by(step)) and (
-                    step.target is CHECK or any(
-                        view.dtype == torch.int64
-                        for view in views_in(step)))], default=0)
+                    each.name for each in made_by(step)) and any(
+                    view.dtype == torch.int64 for view in views_in(step))
+                ], default=0)
 
 
 def is_copy(step: Kernel, name: str, given: Buffer) -> bool:

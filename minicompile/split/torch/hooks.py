@@ -1,11 +1,11 @@
 """Hooks of inputs that no loss reaches: they are given zeros.
 
 In: an input with a hook, such as one that clips a parameter's gradient, of
-which some results of a graph are not made. In eager autograd does not come
-to it if a loss reads none of the others. A graph is one step of autograd's,
-which goes on to all inputs, and gives a hook None. Out: zeros, as from
-torch.compile; the input's gradient is zeros, too, where eager's is None.
-Without this file the hook gets None.
+which some results of a graph are not made. If a loss reads only those,
+eager's autograd does not come to the input. A graph is one step of
+autograd's, which goes on to all inputs, and gives a hook None. Out: zeros,
+as from torch.compile; the input's gradient is zeros, too, where eager's is
+None. Without this file the hook gets None.
 """
 
 from functools import partial
